@@ -1,0 +1,116 @@
+use std::{
+    any::{Any, TypeId},
+    fmt,
+    time::Duration,
+};
+
+use crate::{BoxFuture, Context, Event, ExecutorName, Location};
+
+/// A component or a decoded event, with its type forgotten.
+pub type Erased = dyn Any + Send + Sync;
+
+/// Calls one handler: component, event, context.
+pub type Call = for<'a> fn(&'a Erased, &'a Erased, &'a Context) -> BoxFuture<'a, Result<(), anyhow::Error>>;
+
+/// Decodes the payload of one event type.
+pub type Decode = fn(&[u8]) -> Result<Box<Erased>, DecodeError>;
+
+/// A payload that is not what the event's type says.
+#[derive(Debug, thiserror::Error)]
+#[error("the payload does not decode as `{event}`")]
+pub struct DecodeError {
+    /// The event's name.
+    pub event: &'static str,
+    /// What serde said.
+    #[source]
+    pub source: serde_json::Error,
+}
+
+/// One event type as a handler takes it.
+#[derive(Clone, Copy)]
+pub struct EventType {
+    /// The stable name it is stored under.
+    pub name: &'static str,
+    /// The type of its aggregate.
+    pub aggregate: &'static str,
+    /// The Rust type.
+    pub type_id: fn() -> TypeId,
+    /// That type's name, for messages.
+    pub type_name: fn() -> &'static str,
+    /// Decodes its payload.
+    pub decode: Decode,
+}
+
+impl EventType {
+    /// Describes `E`.
+    #[must_use]
+    pub const fn of<E: Event>() -> Self {
+        Self {
+            name: E::NAME,
+            aggregate: E::AGGREGATE,
+            type_id: TypeId::of::<E>,
+            type_name: std::any::type_name::<E>,
+            decode: |payload| match serde_json::from_slice::<E>(payload) {
+                Ok(event) => Ok(Box::new(event)),
+                Err(source) => Err(DecodeError { event: E::NAME, source }),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, (self.type_name)())
+    }
+}
+
+/// How often a handler is tried again: the `retry` of `#[event_handler]`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RetryOption {
+    /// Not said: for ever where the handler runs inline, not at all under an executor.
+    Unset,
+    /// `retry = -1`: for ever. Inline only.
+    Forever,
+    /// `retry = n`: up to `n + 1` attempts.
+    Times(u16),
+}
+
+/// One handler: a method that takes one event type.
+#[derive(Clone, Copy, Debug)]
+pub struct HandlerDescriptor {
+    /// The method's name.
+    pub method: &'static str,
+    /// The event it takes.
+    pub event: EventType,
+    /// The executor it runs under; `None` is inline, one event at a time.
+    pub executor: Option<ExecutorName>,
+    /// How often it is tried again.
+    pub retry: RetryOption,
+    /// The delay before the second attempt, where the handler says one.
+    pub retry_delay: Option<Duration>,
+    /// How long an attempt may take, where the handler says so.
+    pub timeout: Option<Duration>,
+    /// Where it is written.
+    pub location: Location,
+    /// Calls it.
+    pub call: Call,
+}
+
+/// What a handler may return: `Result<(), E>` for any error that converts into [`anyhow::Error`].
+#[diagnostic::on_unimplemented(
+    message = "an event handler must return `Result<(), E>`, not `{Self}`",
+    label = "return `anyhow::Result<()>`, or `Result<(), E>` with any error that converts into `anyhow::Error`"
+)]
+pub trait HandlerOutput {
+    /// The outcome, with the error's type forgotten.
+    ///
+    /// # Errors
+    /// What the handler returned.
+    fn into_result(self) -> Result<(), anyhow::Error>;
+}
+
+impl<E: Into<anyhow::Error>> HandlerOutput for Result<(), E> {
+    fn into_result(self) -> Result<(), anyhow::Error> {
+        self.map_err(Into::into)
+    }
+}

@@ -1,0 +1,3 @@
+//! The test kit of Evento.
+
+pub mod conformance;
