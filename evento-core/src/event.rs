@@ -66,6 +66,25 @@ impl Position {
         self.minor
     }
 
+    /// A bound just above this position and below every later one; no event's position.
+    #[must_use]
+    pub const fn just_after(self) -> Self {
+        match self.minor.checked_add(1) {
+            Some(minor) => Self { minor, ..self },
+            None => Self { major: self.major.saturating_add(1), minor: 0 },
+        }
+    }
+
+    /// A bound just below this position and above every earlier one; [`Position::BEGINNING`] has none below it.
+    #[must_use]
+    pub const fn just_before(self) -> Self {
+        match (self.minor.checked_sub(1), self.major.checked_sub(1)) {
+            (Some(minor), _) => Self { minor, ..self },
+            (None, Some(major)) => Self { major, minor: u64::MAX },
+            (None, None) => self,
+        }
+    }
+
     /// Sixteen bytes, big-endian, so that bytes sort as positions do.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {

@@ -5,6 +5,7 @@
 
 mod bundle;
 mod clock;
+mod engine;
 mod executor;
 mod fault;
 mod interceptor;

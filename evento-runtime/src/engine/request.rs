@@ -1,0 +1,170 @@
+use std::collections::{BTreeSet, HashSet, VecDeque};
+
+use evento_core::{
+    Aggregate, Position,
+    store::{Action, DeadEvent, RequestId, RequestProgress, RequestState, StoredRequest},
+};
+
+use super::{Engine, Output, Read};
+
+/// Stored requests, carried out one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    queue: VecDeque<StoredRequest>,
+    run: Option<Run>,
+    /// Carried out, though the store may not say so yet.
+    ended: BTreeSet<RequestId>,
+}
+
+/// The request under way. Its letters are dealt with one at a time, by position.
+#[derive(Debug)]
+struct Run {
+    request: StoredRequest,
+    letters: VecDeque<DeadEvent>,
+    reading: bool,
+    /// No letters follow.
+    last: bool,
+    read_to: Position,
+    /// The letter that is being handled again.
+    letter: Option<Position>,
+    /// Aggregates of which a letter has failed again: their later letters are not tried.
+    failed: HashSet<Aggregate>,
+}
+
+impl Requests {
+    /// Takes up what is open. Answers the letter to give up where the request under way has been stopped.
+    pub(crate) fn update(&mut self, open: &[StoredRequest]) -> Option<Position> {
+        self.queue.retain(|queued| open.iter().any(|request| request.id == queued.id));
+        for request in open.iter().filter(|request| request.state != RequestState::Stopped) {
+            let known = self.ended.contains(&request.id)
+                || self.run.as_ref().is_some_and(|run| run.request.id == request.id)
+                || self.queue.iter().any(|queued| queued.id == request.id);
+            if !known {
+                self.queue.push_back(request.clone());
+            }
+        }
+        self.ended.retain(|id| open.iter().any(|request| request.id == *id));
+        let stopped = self.run.take_if(|run| open.iter().all(|request| request.id != run.request.id))?;
+        stopped.letter
+    }
+
+    pub(crate) fn letters(&mut self, id: RequestId, letters: Vec<DeadEvent>, last: bool) {
+        if let Some(run) = self.run.as_mut().filter(|run| run.request.id == id) {
+            run.reading = false;
+            run.last = last;
+            run.read_to = letters.last().map_or(run.read_to, |letter| letter.position);
+            run.letters.extend(letters);
+        }
+    }
+
+    pub(crate) fn read_failed(&mut self, id: RequestId) {
+        if let Some(run) = self.run.as_mut().filter(|run| run.request.id == id) {
+            run.reading = false;
+        }
+    }
+
+    pub(crate) fn ask(&mut self, out: &mut Output) {
+        let Some(run) = &mut self.run else { return };
+        if run.letters.is_empty() && run.letter.is_none() && !run.reading && !run.last {
+            run.reading = true;
+            out.reads.push(Read::Letters {
+                request: run.request.id,
+                target: run.request.target.clone(),
+                after: run.read_to,
+            });
+        }
+    }
+}
+
+impl Run {
+    fn new(request: StoredRequest) -> Self {
+        Self {
+            letters: VecDeque::new(),
+            reading: false,
+            last: false,
+            read_to: request.at,
+            letter: None,
+            failed: HashSet::new(),
+            request,
+        }
+    }
+
+    fn progress(&self, finished: bool) -> RequestProgress {
+        let StoredRequest { id, done, failed, at, .. } = self.request;
+        RequestProgress { id, done, failed, at, finished }
+    }
+}
+
+impl Engine {
+    /// Goes on with the request under way, or with the next.
+    pub(super) fn advance_requests(&mut self) {
+        if self.paused || self.stopping {
+            return;
+        }
+        loop {
+            let Some(run) = &mut self.requests.run else {
+                let Some(next) = self.requests.queue.pop_front() else { return };
+                self.requests.run = Some(Run::new(next));
+                continue;
+            };
+            if run.letter.is_some() {
+                return;
+            }
+            let Some(letter) = run.letters.front() else {
+                if run.last && !run.reading {
+                    self.pending.progress(run.progress(true));
+                    self.requests.ended.insert(run.request.id);
+                    self.requests.run = None;
+                    continue;
+                }
+                return;
+            };
+            if self.drains.contains(&letter.aggregate) {
+                return;
+            }
+            let Some(letter) = run.letters.pop_front() else { return };
+            match run.request.action {
+                Action::Discard => self.discard(letter),
+                Action::Retry if run.failed.contains(&letter.aggregate) => {
+                    run.letter = Some(letter.position);
+                    self.letter_failed(letter.position);
+                }
+                Action::Retry => {
+                    run.letter = Some(letter.position);
+                    self.drains.redrive(letter);
+                }
+            }
+        }
+    }
+
+    fn discard(&mut self, letter: DeadEvent) {
+        if letter.parks && self.keys.get(&letter.aggregate).is_some_and(|held| held.from == letter.position) {
+            let held = self.keys.wait(letter.aggregate.clone(), letter.position.just_after());
+            self.pending.hold(held);
+            self.drains.queue(letter.aggregate);
+        }
+        self.letter_ended(letter.position, false);
+    }
+
+    /// The letter goes: its event was handled after all, or is dropped.
+    pub(super) fn letter_ended(&mut self, position: Position, handled: bool) {
+        self.pending.dead_ended(position);
+        let Some(run) = &mut self.requests.run else { return };
+        if handled && run.letter != Some(position) {
+            return;
+        }
+        run.letter = None;
+        run.request.done += 1;
+        run.request.at = position;
+        self.pending.progress(run.progress(false));
+    }
+
+    /// The letter stays: its event has failed again, or an earlier one of its aggregate has.
+    pub(super) fn letter_failed(&mut self, position: Position) {
+        let Some(run) = self.requests.run.as_mut().filter(|run| run.letter == Some(position)) else { return };
+        run.letter = None;
+        run.request.failed += 1;
+        run.request.at = position;
+        self.pending.progress(run.progress(false));
+    }
+}
