@@ -1,1 +1,26 @@
+//! Bundles: collected, checked as a whole, then started.
 
+mod builder;
+mod census;
+mod prepared;
+mod problem;
+mod validation;
+
+pub use builder::BundleBuilder;
+pub use problem::{Problem, Report, StartError};
+
+pub(crate) use prepared::{ConsumerSpec, Prepared};
+
+/// An application's components, together with all they need to consume events.
+#[derive(Clone, Copy, Debug)]
+pub enum Bundle {}
+
+impl Bundle {
+    /// Begins a bundle.
+    ///
+    /// The name is part of every consumer's stored key: 1 to 64 bytes of `a-z`, `0-9`, `-` and `_`. Under another name a
+    /// bundle begins anew.
+    pub fn builder(name: impl Into<String>) -> BundleBuilder {
+        BundleBuilder::new(name.into())
+    }
+}

@@ -5,10 +5,18 @@
 
 mod bundle;
 mod clock;
+mod config;
+mod consumer;
 mod engine;
 mod executor;
 mod fault;
 mod interceptor;
 pub mod store;
 
+pub use bundle::{Bundle, BundleBuilder, Problem, Report, StartError};
+pub use config::{
+    CheckpointSettings, ClaimSettings, ComponentSettings, ExecutorSettings, PageSettings, RetrySettings, Settings,
+    SettingsError,
+};
+pub use executor::{ConsumerExecutor, ExecutorKind, Pool};
 pub use interceptor::{Delivery, Interceptor, Next};

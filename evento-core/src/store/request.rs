@@ -141,11 +141,11 @@ pub trait RequestStore: Send + Sync + 'static {
     /// [`StoreError::Refused`] where there is no such request; other [`StoreError`]s.
     fn request(&self, id: RequestId) -> BoxFuture<'_, Result<StoredRequest, StoreError>>;
 
-    /// The requests of a consumer that are pending or running, oldest first.
+    /// The requests of a bundle's consumers that are pending or running, oldest first.
     ///
     /// # Errors
     /// [`StoreError`].
-    fn open_requests(&self, consumer: ConsumerKey) -> BoxFuture<'_, Result<Vec<StoredRequest>, StoreError>>;
+    fn open_requests(&self, bundle: String) -> BoxFuture<'_, Result<Vec<StoredRequest>, StoreError>>;
 
     /// Asks for a request to stop; one that has ended stays as it is.
     ///
