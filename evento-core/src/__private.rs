@@ -1,18 +1,17 @@
 //! What the attributes' expansion names. Not for people; no stability.
 
-pub use core::{any::TypeId, option::Option, time::Duration};
-pub use std::{borrow::Cow, boxed::Box, string::ToString};
+use std::any::Any;
+
+pub use core::{option::Option, time::Duration};
+pub use std::{borrow::Cow, boxed::Box};
 
 pub use inventory;
 
 pub use crate::{
-    Aggregate, BoxFuture, CheckpointMode, Context, Erased, Event, EventType, ExecutorName, HandlerDescriptor,
-    HandlerOutput, Kind, Location, OnDead, RetryOption, StartAt,
-    component::{Component, Handlers, HandlesEvent, is_projector, projector_handlers},
+    __location as location, CheckpointMode, Erased, Event, ExecutorName, HandlerDescriptor, HandlerOutput, Kind,
+    Location, OnDead, StartAt,
+    component::{Component, Handlers, HandlesEvent, is_projector},
 };
-
-/// What a handler's glue answers with.
-pub type Outcome = Result<(), anyhow::Error>;
 
 /// One linked component: the only thing `inventory` holds.
 #[derive(Debug)]
@@ -20,20 +19,60 @@ pub struct Entry(pub crate::ComponentDescriptor);
 
 inventory::collect!(Entry);
 
-/// Everything the two attributes say of `T`.
+impl Entry {
+    /// The entry of `T`.
+    #[must_use]
+    pub const fn of<T: Handlers>() -> Self {
+        Self(crate::ComponentDescriptor::of::<T>())
+    }
+}
+
+/// The place where it stands.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __location {
+    () => {
+        $crate::Location { file: ::core::file!(), line: ::core::line!(), module: ::core::module_path!() }
+    };
+}
+
+/// A version that is a constant.
+///
+/// # Panics
+/// Where it is 0, which then does not compile.
 #[must_use]
-pub const fn descriptor<T: Component + Handlers>() -> crate::ComponentDescriptor {
-    crate::ComponentDescriptor {
-        kind: T::KIND,
-        name: T::NAME,
-        version: T::VERSION,
-        start: T::START,
-        on_dead: T::ON_DEAD,
-        checkpoint: T::CHECKPOINT,
-        handlers: T::HANDLERS,
-        type_id: TypeId::of::<T>,
-        type_name: core::any::type_name::<T>,
-        location: T::LOCATION,
+#[track_caller]
+pub const fn version(version: u32) -> u32 {
+    assert!(version >= 1, "`version` is 1 to 4294967295");
+    version
+}
+
+/// The text that identifies an event's aggregate, borrowed where the field is a text already.
+pub fn aggregate_id<T: ToString + Any>(id: &T) -> Cow<'_, str> {
+    match (id as &dyn Any).downcast_ref::<String>() {
+        Some(text) => Cow::Borrowed(text),
+        None => Cow::Owned(id.to_string()),
+    }
+}
+
+/// What the executors of a plan are written as: texts or constants.
+#[derive(Debug)]
+pub struct Executor<T>(pub T);
+
+impl Executor<&'static str> {
+    /// The executor's name.
+    #[must_use]
+    #[track_caller]
+    pub const fn name(self) -> ExecutorName {
+        ExecutorName::new(self.0)
+    }
+}
+
+impl Executor<ExecutorName> {
+    /// The executor's name.
+    #[must_use]
+    pub const fn name(self) -> ExecutorName {
+        self.0
     }
 }
 

@@ -46,16 +46,7 @@ pub trait HandlesEvent<E> {}
     label = "its impl block says `#[projector]`, its struct does not",
     note = "put `#[projector(version = 1)]` on the struct, or the struct's own attribute on this impl block"
 )]
-pub trait is_projector {}
-
-/// Holds of structs that have a `#[projector]` impl block.
-#[expect(non_camel_case_types, reason = "compiler messages read `projector_handlers`")]
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` has no projector handlers",
-    label = "no `#[projector]` impl block found for this struct",
-    note = "write `#[projector]` above the impl block that holds its `#[event_handler]` methods"
-)]
-pub trait projector_handlers {}
+pub trait is_projector: Component {}
 
 /// What a bundle can be given as a component's instance: the component, or an [`Arc`] of it.
 pub trait IntoInstance {
@@ -198,7 +189,18 @@ impl ComponentDescriptor {
     /// Everything the attributes say of `T`.
     #[must_use]
     pub const fn of<T: Handlers>() -> Self {
-        crate::__private::descriptor::<T>()
+        Self {
+            kind: T::KIND,
+            name: T::NAME,
+            version: T::VERSION,
+            start: T::START,
+            on_dead: T::ON_DEAD,
+            checkpoint: T::CHECKPOINT,
+            handlers: T::HANDLERS,
+            type_id: TypeId::of::<T>,
+            type_name: std::any::type_name::<T>,
+            location: T::LOCATION,
+        }
     }
 }
 
@@ -221,7 +223,7 @@ macro_rules! components {
         $(#[$meta])*
         $vis const $name: $crate::Components = $crate::Components {
             name: ::core::concat!(::core::module_path!(), "::", ::core::stringify!($name)),
-            components: &[$($crate::__private::descriptor::<$component>()),*],
+            components: &[$($crate::ComponentDescriptor::of::<$component>()),*],
         };
     };
 }

@@ -96,6 +96,63 @@ pub struct HandlerDescriptor {
     pub call: Call,
 }
 
+impl HandlerDescriptor {
+    /// A handler of `E` that runs inline and is tried again for ever; `#[event_handler]` expands to this.
+    #[must_use]
+    pub const fn new<E: Event>(method: &'static str, location: Location, call: Call) -> Self {
+        Self {
+            method,
+            event: EventType::of::<E>(),
+            executor: None,
+            retry: RetryOption::Unset,
+            retry_delay: None,
+            timeout: None,
+            location,
+            call,
+        }
+    }
+
+    /// The same under an executor.
+    #[must_use]
+    pub const fn with_executor(mut self, executor: ExecutorName) -> Self {
+        self.executor = Some(executor);
+        self
+    }
+
+    /// The same with up to `retry` further attempts, -1 for ever.
+    ///
+    /// # Panics
+    /// Unless `retry` is -1 to 1000, and where it is -1 under an executor. In a constant that is a compile error.
+    #[must_use]
+    #[track_caller]
+    pub const fn with_retry(mut self, retry: i32) -> Self {
+        assert!(retry >= -1 && retry <= 1000, "`retry` is -1 to 1000");
+        assert!(
+            retry != -1 || self.executor.is_none(),
+            "`retry = -1` is for ever, and no handler may hold an executor for ever: write how often to retry (0 to \
+             1000), or leave out the executor"
+        );
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000, as asserted")]
+        let times = RetryOption::Times(retry as u16);
+        self.retry = if retry == -1 { RetryOption::Forever } else { times };
+        self
+    }
+
+    /// The same with a delay of its own before the second attempt.
+    #[must_use]
+    pub const fn with_retry_delay(mut self, delay: Duration) -> Self {
+        self.retry_delay = Some(delay);
+        self
+    }
+
+    /// The same with a limit to how long an attempt may take.
+    #[must_use]
+    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
 /// What a handler may return: `Result<(), E>` for any error that converts into [`anyhow::Error`].
 #[diagnostic::on_unimplemented(
     message = "an event handler must return `Result<(), E>`, not `{Self}`",

@@ -1,0 +1,258 @@
+//! `#[event_handler]`: one method of a component's impl block.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{
+    Attribute, Expr, ExprLit, FnArg, Meta, PatType, Path, ReceiverKind, ReturnType, Signature, Type, TypeReference,
+    ext::IdentExt, spanned::Spanned,
+};
+
+use crate::{
+    args::{Args, Integer, Schema, as_string},
+    component::generated_at,
+    diagnostics::Errors,
+    item::Method,
+};
+
+static SCHEMA: Schema = Schema {
+    attribute: "event_handler",
+    options: &[
+        ("executor", "executor = \"read-model\""),
+        ("retry", "retry = 3"),
+        ("retry_delay", "retry_delay = \"1s\""),
+        ("timeout", "timeout = \"30s\""),
+    ],
+    elsewhere: &[
+        ("crate", "it belongs on the impl block and on the struct"),
+        ("version", "it belongs on the struct"),
+        ("name", "it belongs on the struct, and names the component"),
+    ],
+};
+
+const SHAPE: &str = "`(&self, event: &YourEvent)` or `(&self, event: &YourEvent, ctx: &Context)`";
+
+/// One handler, as its component expands it.
+pub(crate) struct Handler {
+    /// Conditions under which it exists.
+    pub(crate) cfgs: Vec<Attribute>,
+    /// The type of the event it takes.
+    pub(crate) event: Type,
+    /// Its `HandlerDescriptor`.
+    pub(crate) descriptor: TokenStream,
+}
+
+/// Takes the attribute off `method`, if there is one.
+pub(crate) fn take_attribute(method: &mut Method) -> Option<Attribute> {
+    let is_ours =
+        |attr: &Attribute| attr.path().segments.last().is_some_and(|segment| segment.ident.unraw() == SCHEMA.attribute);
+    let place = method.attrs.iter().position(is_ours)?;
+    Some(method.attrs.remove(place))
+}
+
+/// Keeps the import of the attribute in use, which was taken off its method.
+pub(crate) fn keep_import(path: &Path, cfgs: &[Attribute]) -> TokenStream {
+    quote! {
+        #(#cfgs)*
+        #[allow(unused_imports)]
+        use #path as _;
+    }
+}
+
+pub(crate) fn cfgs(method: &Method) -> Vec<Attribute> {
+    method.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).cloned().collect()
+}
+
+/// What the method's attribute and signature say; nothing where the signature is no handler's.
+pub(crate) fn parse(attribute: &Attribute, method: &Method, errors: &mut Errors) -> Option<Handler> {
+    let tokens = match &attribute.meta {
+        Meta::Path(_) => TokenStream::new(),
+        Meta::List(list) => list.tokens.clone(),
+        Meta::NameValue(pair) => {
+            errors.over(pair, "options stand in parentheses: `#[event_handler(retry = 3)]`");
+            TokenStream::new()
+        }
+    };
+    let args = Args::parse(&SCHEMA, tokens, errors);
+    let options = options(&args, errors);
+    let Parameters { event, context } = parameters(&method.sig, errors)?;
+    let cfgs = cfgs(method);
+    let new = new_descriptor(&method.sig, &event, context.as_ref());
+    Some(Handler { descriptor: quote!(#(#cfgs)* #new #options), cfgs, event })
+}
+
+fn new_descriptor(sig: &Signature, event: &Type, context: Option<&Type>) -> TokenStream {
+    let method = &sig.ident;
+    let name = method.unraw().to_string();
+    let local = |name, span: Span| Ident::new(name, Span::mixed_site().located_at(span));
+    let output = match &sig.output {
+        ReturnType::Default => method.span(),
+        ReturnType::Type(_, ty) => ty.span(),
+    };
+    let out = local("out", output);
+    let finish = quote_spanned!(generated_at(output)=> __e::HandlerOutput::into_result(#out));
+    let ctx = context.map(|ty| local("ctx", ty.span()));
+    let ctx_pattern = context.map_or_else(|| quote!(_), |_| local("ctx", Span::call_site()).to_token_stream());
+    let (this, taken) = (local("this", method.span()), local("event", method.span()));
+    let call = quote_spanned! {generated_at(method.span())=>
+        |#this, #taken, #ctx_pattern| __e::Box::pin(async move {
+            let #out = Self::#method(__e::typed(#this), __e::typed(#taken), #ctx).await;
+            #finish
+        })
+    };
+    // `line!()` reads the place of the outermost expansion, so this one has to stand in the user's own.
+    let location = quote_spanned!(method.span()=> __e::location!());
+    quote!(__e::HandlerDescriptor::new::<#event>(#name, #location, #call))
+}
+
+/// The calls behind `HandlerDescriptor::new(..)`, one for each option.
+fn options(args: &Args, errors: &mut Errors) -> TokenStream {
+    let mut calls = TokenStream::new();
+    let mut call = |method: &str, span, argument: TokenStream| {
+        let method = Ident::new(method, generated_at(span));
+        calls.extend(quote_spanned!(generated_at(span)=> .#method(#argument)));
+    };
+    if let Some(value) = args.value("executor", errors) {
+        match value {
+            Expr::Lit(ExprLit { lit, .. }) if as_string(value).is_none() => {
+                errors.at(
+                    lit.span(),
+                    "`executor` is a name or a constant: `executor = \"read-model\"`, `executor = READ_MODEL`",
+                );
+            }
+            Expr::Lit(literal) => {
+                let new = quote_spanned!(generated_at(value.span())=> __e::ExecutorName::new);
+                call("with_executor", value.span(), quote!(#new(#literal)));
+            }
+            constant => call("with_executor", value.span(), quote!(#constant)),
+        }
+    }
+    match args.integer("retry", -1..=1000, errors) {
+        Some(Integer::Literal(-1)) if args.has("executor") => {
+            if let Some(value) = args.value("retry", errors) {
+                errors.over(
+                    value,
+                    "`retry = -1` is for ever, and no handler may hold an executor for ever: write how often to retry \
+                     (0 to 1000), or leave out the executor",
+                );
+            }
+        }
+        Some(Integer::Literal(times)) => {
+            let times = proc_macro2::Literal::i64_unsuffixed(times);
+            call("with_retry", Span::call_site(), quote!(#times));
+        }
+        Some(Integer::Constant(times)) => call("with_retry", times.span(), quote!(#times)),
+        None => {}
+    }
+    for (key, method) in [("retry_delay", "with_retry_delay"), ("timeout", "with_timeout")] {
+        if let Some(millis) = args.millis(key, errors) {
+            let millis = proc_macro2::Literal::u64_unsuffixed(millis);
+            call(method, Span::call_site(), quote!(__e::Duration::from_millis(#millis)));
+        }
+    }
+    calls
+}
+
+struct Parameters {
+    event: Type,
+    context: Option<Type>,
+}
+
+fn parameters(sig: &Signature, errors: &mut Errors) -> Option<Parameters> {
+    let before = errors.count();
+    if sig.asyncness.is_none() {
+        errors.at(sig.fn_token.span, "an event handler is async: write `async fn`");
+    }
+    if !sig.generics.params.is_empty() {
+        errors
+            .over(&sig.generics.params, "an event handler is not generic: its signature names the one event it takes");
+    }
+    if !matches!(sig.safety, syn::Safety::Default) || sig.abi.is_some() || sig.constness.is_some() {
+        errors.at(
+            sig.ident.span(),
+            "an event handler is a plain method: write `async fn`, without `unsafe`, `const` or `extern`",
+        );
+    }
+    let mut inputs = sig.inputs.iter().peekable();
+    match inputs.next_if(|input| matches!(input, FnArg::Receiver(_))) {
+        Some(FnArg::Receiver(receiver)) if matches!(receiver.kind, ReceiverKind::Reference(_, _, None)) => {}
+        Some(other) => errors.over(
+            other,
+            "an event handler takes `&self`: events are handled side by side by one instance, so what changes in it \
+             goes behind a lock",
+        ),
+        None => errors.at(sig.ident.span(), format!("an event handler is a method: its parameters are {SHAPE}")),
+    }
+    let event = match inputs.next() {
+        Some(FnArg::Typed(parameter)) => event_type(parameter, errors),
+        _ => {
+            errors.at(sig.ident.span(), format!("an event handler takes an event: its parameters are {SHAPE}"));
+            None
+        }
+    };
+    let context = match inputs.next() {
+        Some(FnArg::Typed(PatType { ty, .. })) => Some((**ty).clone()),
+        _ => None,
+    };
+    for surplus in inputs {
+        errors.over(surplus, format!("one parameter too many: an event handler's parameters are {SHAPE}"));
+    }
+    if let Some(variadic) = &sig.variadic {
+        errors.over(variadic, format!("an event handler's parameters are {SHAPE}"));
+    }
+    if errors.count() > before {
+        return None;
+    }
+    Some(Parameters { event: event?, context })
+}
+
+fn event_type(parameter: &PatType, errors: &mut Errors) -> Option<Type> {
+    let ty = ungrouped(&parameter.ty);
+    let Type::Reference(TypeReference { lifetime, mutability: None, elem, .. }) = ty else {
+        let bare = match ty {
+            Type::Reference(reference) => reference.elem.to_token_stream(),
+            other => other.to_token_stream(),
+        };
+        errors.over(&parameter.ty, format!("an event handler takes its event by shared reference: `&{bare}`"));
+        return None;
+    };
+    if let Some(lifetime) = lifetime.as_ref().filter(|lifetime| lifetime.ident != "_") {
+        errors.at(
+            lifetime.span(),
+            format!("the event lives as long as the attempt, not `{lifetime}`: leave the lifetime out"),
+        );
+    }
+    if let Type::ImplTrait(open) = &**elem {
+        errors.over(open, "an event handler is not generic: name the one event it takes");
+    }
+    if let Some(span) = find_self(elem.to_token_stream()) {
+        errors.at(span, "`Self` is the component, which is no event: name the event's type");
+    }
+    Some((**elem).clone())
+}
+
+/// What a `macro_rules!` fragment holds.
+fn ungrouped(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(group) => ungrouped(&group.elem),
+        ty => ty,
+    }
+}
+
+fn find_self(tokens: TokenStream) -> Option<Span> {
+    tokens.into_iter().find_map(|token| match token {
+        proc_macro2::TokenTree::Ident(ident) => (ident == "Self").then(|| ident.span()),
+        proc_macro2::TokenTree::Group(group) => find_self(group.stream()),
+        _ => None,
+    })
+}
+
+/// The attribute where no component's attribute has taken it off before: that is an error.
+pub(crate) fn expand_alone(_args: &TokenStream, item: TokenStream) -> TokenStream {
+    let error = syn::Error::new(
+        Span::call_site(),
+        "`#[event_handler]` marks a method that stands in an annotated impl block: write `#[projector]` above the \
+         `impl`, and the attribute directly on the method (one that `cfg_attr` or a macro call puts there comes too late)",
+    );
+    let error = error.into_compile_error();
+    quote!(#item #error)
+}
