@@ -1,0 +1,3 @@
+//! A crate through which others reach `evento_core`.
+
+pub use evento_core;
