@@ -2,12 +2,24 @@
 
 mod builder;
 mod census;
+mod dead_events;
+mod log;
 mod prepared;
 mod problem;
+mod running;
+mod shutdown;
+mod start;
 mod validation;
+mod wait;
+mod watcher;
 
 pub use builder::BundleBuilder;
+pub use dead_events::{DeadEvents, Request};
+pub use log::Log;
 pub use problem::{Problem, Report, StartError};
+pub use running::Running;
+pub use shutdown::{Drained, DrainedConsumer, ShutdownError, shutdown_signal};
+pub use wait::WaitError;
 
 pub(crate) use prepared::{ConsumerSpec, Prepared};
 

@@ -22,6 +22,10 @@ impl Clock {
         Self { began: Instant::now(), leases_follow_tokio: true }
     }
 
+    pub(crate) fn leases_follow_tokio(self) -> bool {
+        self.leases_follow_tokio
+    }
+
     /// Time since the bundle began, for everything the engine decides.
     pub(crate) fn now(self) -> Duration {
         Instant::now().saturating_duration_since(self.began)

@@ -673,6 +673,11 @@ impl Engine {
         self.stopping && self.running.is_none() && self.pending.is_clean()
     }
 
+    /// The revision that the write under way replaces.
+    pub(crate) fn replaces(&self) -> Option<Revision> {
+        self.pending.replaces()
+    }
+
     /// How many pages are in memory.
     pub(crate) fn pages_held(&self) -> usize {
         self.pages.len()

@@ -13,10 +13,14 @@ mod fault;
 mod interceptor;
 pub mod store;
 
-pub use bundle::{Bundle, BundleBuilder, Problem, Report, StartError};
+pub use bundle::{
+    Bundle, BundleBuilder, DeadEvents, Drained, DrainedConsumer, Log, Problem, Report, Request, Running, ShutdownError,
+    StartError, WaitError, shutdown_signal,
+};
 pub use config::{
     CheckpointSettings, ClaimSettings, ComponentSettings, ExecutorSettings, PageSettings, RetrySettings, Settings,
     SettingsError,
 };
+pub use consumer::{ConsumerState, ConsumerStatus, FailingEvent};
 pub use executor::{ConsumerExecutor, ExecutorKind, Pool};
 pub use interceptor::{Delivery, Interceptor, Next};

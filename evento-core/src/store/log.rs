@@ -32,6 +32,12 @@ pub struct Appended {
     pub appended: usize,
 }
 
+impl From<Appended> for Position {
+    fn from(appended: Appended) -> Self {
+        appended.position
+    }
+}
+
 /// Which events a consumer takes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Filter {

@@ -276,6 +276,11 @@ impl Pending {
                 && self.requests.is_empty())
     }
 
+    /// The revision that the write under way replaces.
+    pub(crate) fn replaces(&self) -> Option<Revision> {
+        self.writing.as_ref().map(|writing| writing.commit.replaces)
+    }
+
     /// Whether everything is stored.
     pub(crate) fn is_clean(&self) -> bool {
         self.writing.is_none() && !self.is_dirty()

@@ -1,0 +1,155 @@
+use std::{fmt, time::Duration};
+
+use evento_core::{ConsumerKey, Position};
+use tokio::time::Instant;
+
+use super::Running;
+use crate::consumer::ConsumerState;
+
+/// What a shutdown finished, and what it left.
+#[derive(Clone, Debug)]
+pub struct Drained {
+    /// The consumers, by kind, name and context.
+    pub consumers: Vec<DrainedConsumer>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// One consumer after a shutdown.
+#[derive(Clone, Debug)]
+pub struct DrainedConsumer {
+    /// Which.
+    pub consumer: ConsumerKey,
+    /// Everything at or below this is settled.
+    pub settled_to: Position,
+    /// The event whose handler was cut off, if one was: it is delivered again after the next start.
+    pub left: Option<Position>,
+    /// Whether it let its claim go. If not, its handler never returned, and the claim runs out by itself.
+    pub released: bool,
+}
+
+impl Drained {
+    /// Whether everything that ran has finished.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.consumers.iter().all(|consumer| consumer.left.is_none() && consumer.released)
+    }
+}
+
+impl fmt::Display for Drained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "drained {} consumers in {:?}", self.consumers.len(), self.took)?;
+        for consumer in &self.consumers {
+            write!(f, "; {} at {}", consumer.consumer, consumer.settled_to)?;
+            if let Some(left) = consumer.left {
+                write!(f, ", left the event at {left}")?;
+            } else if !consumer.released {
+                f.write_str(", whose handler has not returned")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The shutdown's budget was spent before everything had finished. Nothing is lost: what was left is delivered again.
+///
+/// As the error of `main` it makes the exit status tell.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the shutdown's budget of {budget:?} was spent before everything had finished: {drained}; give it more with `shutdown_budget`, or handlers a `timeout`"
+)]
+pub struct ShutdownError {
+    /// The budget.
+    pub budget: Duration,
+    /// What was finished, and what was left.
+    pub drained: Drained,
+}
+
+impl Running {
+    /// Stops admission, lets what runs finish, writes the checkpoints, releases the claims and closes the store, all
+    /// within one budget (30 s unless `shutdown_budget` says otherwise). What has not returned shortly before its end
+    /// is cut off.
+    ///
+    /// # Errors
+    /// [`ShutdownError`] where something was left.
+    pub async fn shutdown(mut self) -> Result<Drained, ShutdownError> {
+        let began = Instant::now();
+        let budget = self.shared.settings.shutdown_budget;
+        tracing::info!(bundle = self.name, ?budget, "shutting down");
+        self.shared.stop.cancel();
+        self.ask_attention();
+        // The end of the budget belongs to the last writes.
+        let writes = (budget / 10).min(Duration::from_secs(1));
+        if tokio::time::timeout_at(began + (budget - writes), self.tasks.wait()).await.is_err() {
+            self.shared.cut.cancel();
+            self.ask_attention();
+            let end = (began + budget).max(Instant::now() + Duration::from_millis(100));
+            if tokio::time::timeout_at(end, self.tasks.wait()).await.is_err() {
+                tracing::error!(bundle = self.name, "handlers have not returned within the shutdown's budget");
+            }
+        }
+        self.shared.keeper.stop();
+        let drained = self.drained(began.elapsed());
+        if drained.consumers.iter().all(|consumer| consumer.released) {
+            if let Some(keeper) = self.keeper.take() {
+                // It ends at once: it waits for nothing but the stop.
+                drop(tokio::task::spawn_blocking(move || keeper.join()).await);
+            }
+            let close = tokio::time::timeout(Duration::from_secs(5), self.shared.store.close());
+            if close.await.is_err() {
+                tracing::error!(bundle = self.name, "the store did not close within 5 s");
+            }
+        }
+        if drained.is_clean() {
+            tracing::info!(bundle = self.name, "{drained}");
+            Ok(drained)
+        } else {
+            tracing::error!(bundle = self.name, "{drained}");
+            Err(ShutdownError { budget, drained })
+        }
+    }
+
+    fn ask_attention(&self) {
+        for member in &self.members {
+            member.control.attention().ask();
+        }
+    }
+
+    fn drained(&self, took: Duration) -> Drained {
+        let consumers = self.consumers().into_iter().map(|status| DrainedConsumer {
+            consumer: status.consumer,
+            settled_to: status.settled_to,
+            left: status.left,
+            released: status.state == ConsumerState::Stopped,
+        });
+        Drained { consumers: consumers.collect(), took }
+    }
+}
+
+/// Ends at the first signal that asks the process to stop: interrupt (Ctrl-C), or termination on Unix.
+pub async fn shutdown_signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    interrupted = tokio::signal::ctrl_c() => warn_of(interrupted).await,
+                }
+            }
+            Err(error) => warn_of(Err(error)).await,
+        }
+    }
+    #[cfg(not(unix))]
+    warn_of(tokio::signal::ctrl_c().await).await;
+}
+
+/// A signal that cannot be listened for never comes.
+async fn warn_of(listened: std::io::Result<()>) {
+    if let Err(error) = listened {
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(error, "signals cannot be listened for: stop the bundle another way");
+        std::future::pending::<()>().await;
+    }
+}

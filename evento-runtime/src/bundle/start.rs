@@ -1,0 +1,110 @@
+//! From a checked description to running consumers.
+
+use std::sync::Arc;
+
+use evento_core::store::{Registration, Store};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    BundleBuilder, Prepared, StartError, census,
+    running::{Member, Running},
+    watcher::Watcher,
+};
+use crate::{
+    consumer::{Consumer, Keeper, Shared},
+    store::process,
+};
+
+impl BundleBuilder {
+    /// Checks everything, then opens the store and starts every consumer.
+    ///
+    /// # Errors
+    /// [`StartError::Refused`] with every problem there is, before anything is opened; else what the store said.
+    pub async fn start(self) -> Result<Running, StartError> {
+        let prepared = self.prepare()?;
+        census::log(&prepared);
+        let store = prepared.store.open().await.map_err(|source| StartError::Open {
+            bundle: prepared.name.clone(),
+            store: prepared.store.describe(),
+            source,
+        })?;
+        if let Err(error) = register(&prepared, &*store).await {
+            store.close().await;
+            return Err(error);
+        }
+        Ok(run(prepared, store))
+    }
+}
+
+async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(), StartError> {
+    let failed = |doing| {
+        let bundle = prepared.name.clone();
+        move |source| StartError::Store { bundle, doing, source }
+    };
+    let registrations = prepared.consumers.iter().map(|spec| Registration {
+        consumer: (*spec.key).clone(),
+        start: spec.component.start,
+        names: spec.names.clone(),
+    });
+    store.register(registrations.collect()).await.map_err(failed("registering its consumers"))?;
+    let stored = store.consumers(prepared.name.clone()).await.map_err(failed("listing its consumers"))?;
+    for orphan in stored.iter().filter(|stored| prepared.consumers.iter().all(|spec| *spec.key != stored.consumer)) {
+        tracing::warn!(
+            bundle = prepared.name, consumer = %orphan.consumer, frontier = %orphan.frontier,
+            "the store keeps a consumer that no component of this bundle claims: an old version, or a renamed component"
+        );
+    }
+    Ok(())
+}
+
+fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
+    let Prepared { name, settings, consumers, interceptors, classifiers, clock, .. } = prepared;
+    let wake = watch::Sender::new(0_u64);
+    let requests = watch::Sender::new(Arc::from([]));
+    let stop = CancellationToken::new();
+    let keeper = Keeper::new(Arc::clone(&store), settings.claim.clone(), clock);
+    let shared = Arc::new(Shared {
+        store: Arc::clone(&store),
+        buffer: Arc::new(Semaphore::new(settings.buffer_bytes / 1024)),
+        clock,
+        classifiers,
+        interceptors,
+        owner: process::this_process(),
+        keeper: keeper.clone(),
+        wake: wake.subscribe(),
+        requests: requests.subscribe(),
+        stop: stop.clone(),
+        cut: CancellationToken::new(),
+        settings,
+    });
+
+    let appended = wake.clone();
+    store.on_append(Arc::new(move || appended.send_modify(|count| *count = count.wrapping_add(1))));
+    let tasks = TaskTracker::new();
+    let kick = Arc::new(Notify::new());
+    let watcher = Watcher {
+        store,
+        bundle: name.clone(),
+        poll: shared.settings.poll,
+        wake,
+        requests,
+        kick: Arc::clone(&kick),
+        stop: stop.clone(),
+    };
+    tasks.spawn(watcher.run());
+    let keeper_thread = keeper.start(&tasks);
+    let members = consumers
+        .into_iter()
+        .map(|spec| {
+            let type_id = (spec.component.type_id)();
+            let component = spec.component.name;
+            let (consumer, control) = Consumer::new(Arc::clone(&shared), spec);
+            tasks.spawn(consumer.run());
+            Member { type_id, component, control }
+        })
+        .collect();
+    tasks.close();
+    tracing::info!(bundle = name, owner = %shared.owner, "bundle started");
+    Running::new(name, shared, members, tasks, kick, keeper_thread)
+}

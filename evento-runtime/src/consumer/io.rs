@@ -1,0 +1,155 @@
+use std::{sync::Arc, time::Duration};
+
+use evento_core::{
+    Position, RecordedEvent,
+    store::{
+        Claim, Commit, CommitError, DeadEvent, DeadFilter, Filter, Page, ReadAggregate, ReadLog, Revision, StoreError,
+        Target,
+    },
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Shared;
+use crate::engine::Read;
+
+/// A read or a write that has ended.
+#[derive(Debug)]
+pub(super) enum Done {
+    Page(Result<(Page, OwnedSemaphorePermit), StoreError>),
+    Read(Read, Result<Found, StoreError>),
+    Commit(Result<Revision, CommitError>),
+    /// A write whose outcome was unknown: what the store holds.
+    Resolved(Result<Revision, CommitError>),
+}
+
+/// What a read beside the stream found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) events: Vec<Arc<RecordedEvent>>,
+    pub(super) letters: Vec<DeadEvent>,
+    pub(super) last: bool,
+}
+
+/// How many letters are read at once.
+const LETTERS: usize = 100;
+
+/// The store as one consumer uses it.
+#[derive(Clone, Debug)]
+pub(super) struct Io {
+    pub(super) shared: Arc<Shared>,
+    pub(super) claim: Claim,
+    pub(super) filter: Arc<Filter>,
+}
+
+impl Io {
+    /// Reads a page, once there is room for it in memory.
+    pub(super) async fn page(self, after: Position, delay: Duration) -> Done {
+        wait(delay).await;
+        let settings = &self.shared.settings;
+        let room = kib(settings.page.bytes.max(settings.payload_limit));
+        let Ok(mut permit) = Arc::clone(&self.shared.buffer).acquire_many_owned(room).await else {
+            return Done::Page(Err(StoreError::unavailable("the bundle is shutting down")));
+        };
+        let read = ReadLog {
+            after,
+            filter: Arc::clone(&self.filter),
+            max_events: settings.page.events,
+            max_bytes: settings.page.bytes,
+            max_scanned: settings.page.scanned,
+            max_payload: settings.payload_limit,
+        };
+        let page = self.shared.store.read(read).await;
+        Done::Page(page.map(|page| {
+            // What the page did not need goes back.
+            let used = kib(page.events.iter().map(|event| event.size()).sum());
+            let unused = usize::try_from(room.saturating_sub(used)).unwrap_or(0);
+            drop(permit.split(unused));
+            (page, permit)
+        }))
+    }
+
+    pub(super) async fn read(self, read: Read, delay: Duration) -> Done {
+        wait(delay).await;
+        let found = match &read {
+            Read::At(positions) => self.at(positions.clone()).await,
+            Read::Aggregate { aggregate, after, until, .. } => {
+                self.aggregate(ReadAggregate {
+                    aggregate: aggregate.clone(),
+                    after: *after,
+                    until: *until,
+                    filter: Arc::clone(&self.filter),
+                    max_events: LETTERS,
+                    max_payload: self.shared.settings.payload_limit,
+                })
+                .await
+            }
+            Read::Letters { target, after, .. } => self.letters(target, *after).await,
+        };
+        Done::Read(read, found)
+    }
+
+    async fn at(&self, positions: Vec<Position>) -> Result<Found, StoreError> {
+        let events = self.shared.store.read_at(positions, self.shared.settings.payload_limit).await?;
+        Ok(Found { events, ..Found::default() })
+    }
+
+    /// Letters are read first: one that is written in between belongs to an event that is read after it.
+    async fn aggregate(&self, read: ReadAggregate) -> Result<Found, StoreError> {
+        let mut letters = Vec::new();
+        let mut filter = DeadFilter {
+            aggregate: Some(read.aggregate.clone()),
+            after: read.after,
+            limit: LETTERS,
+            ..DeadFilter::default()
+        };
+        loop {
+            let page = self.shared.store.dead_events(self.claim.consumer.clone(), filter.clone()).await?;
+            letters.extend(page.letters);
+            match page.next {
+                Some(next) => filter.after = next,
+                None => break,
+            }
+        }
+        let events = self.shared.store.read_aggregate(read).await?;
+        Ok(Found { events, letters, last: false })
+    }
+
+    async fn letters(&self, target: &Target, after: Position) -> Result<Found, StoreError> {
+        let mut filter = DeadFilter { after, limit: LETTERS, ..DeadFilter::default() };
+        match target {
+            Target::Event(position) => {
+                filter.after = after.max(position.just_before());
+                filter.limit = 1;
+            }
+            Target::Aggregate(aggregate) => filter.aggregate = Some(aggregate.clone()),
+            Target::Consumer => {}
+        }
+        let mut page = self.shared.store.dead_events(self.claim.consumer.clone(), filter).await?;
+        let mut last = page.next.is_none();
+        if let Target::Event(position) = target {
+            page.letters.retain(|letter| letter.position == *position);
+            last = true;
+        }
+        Ok(Found { letters: page.letters, last, ..Found::default() })
+    }
+
+    pub(super) async fn commit(self, commit: Commit) -> Done {
+        Done::Commit(self.shared.store.commit(self.claim, commit).await)
+    }
+
+    /// After an unknown outcome: reads back what is stored.
+    pub(super) async fn resolve(self, delay: Duration) -> Done {
+        wait(delay).await;
+        Done::Resolved(self.shared.store.revision(self.claim).await)
+    }
+}
+
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
+}
+
+async fn wait(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+}

@@ -1,0 +1,176 @@
+use std::sync::Arc;
+
+use evento_core::{ConsumerKey, Position, RecordedEvent, Timestamp};
+use tokio::sync::watch;
+
+use crate::{
+    bundle::ConsumerSpec,
+    engine::{Counts, Engine, Failing},
+};
+
+/// How a consumer stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum ConsumerState {
+    /// It has not got its claim: another process consumes, or the store does not answer.
+    Waiting,
+    /// It consumes.
+    Running,
+    /// It consumes, and an event of its keeps failing: it stays so until that event settles.
+    Failing,
+    /// It was told to pause.
+    Paused,
+    /// It has stopped.
+    Stopped,
+}
+
+/// An event that keeps failing.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FailingEvent {
+    /// Where it is.
+    pub position: Position,
+    /// Its name.
+    pub name: String,
+    /// Its aggregate, as text.
+    pub aggregate: String,
+    /// Attempts made.
+    pub attempts: u32,
+    /// When it failed first.
+    pub since: Timestamp,
+    /// What it failed with last, outermost first.
+    pub cause: Vec<String>,
+}
+
+/// A consumer, as this process sees it.
+#[derive(Clone, Debug)]
+pub struct ConsumerStatus {
+    /// Which consumer.
+    pub consumer: ConsumerKey,
+    /// How it stands.
+    pub state: ConsumerState,
+    /// The process that holds the claim, where it is another.
+    pub held_by: Option<String>,
+    /// What keeps it from going on at all: the store's failure, told until it is over.
+    pub trouble: Option<String>,
+    /// The last position admitted.
+    pub frontier: Position,
+    /// Everything at or below this is settled; dead and parked events count as settled.
+    pub settled_to: Position,
+    /// The end of the log as last read.
+    pub head: Position,
+    /// Events handled since the claim was taken.
+    pub handled: u64,
+    /// Events skipped: their handler is gone, or they had been settled before.
+    pub skipped: u64,
+    /// Events given up since the claim was taken.
+    pub dead: u64,
+    /// Events parked behind a dead one since the claim was taken.
+    pub parked: u64,
+    /// Attempts that failed since the claim was taken.
+    pub failed_attempts: u64,
+    /// Aggregates held behind a dead event.
+    pub held_aggregates: usize,
+    /// The event that keeps failing.
+    pub failing: Option<FailingEvent>,
+    /// The event that the end of a shutdown cut off.
+    pub left: Option<Position>,
+}
+
+/// Where a consumer's status is published.
+#[derive(Debug)]
+pub(crate) struct StatusCell(watch::Sender<ConsumerStatus>);
+
+impl StatusCell {
+    pub(crate) fn new(spec: &ConsumerSpec) -> Self {
+        Self(watch::Sender::new(ConsumerStatus {
+            consumer: (*spec.key).clone(),
+            state: ConsumerState::Waiting,
+            held_by: None,
+            trouble: None,
+            frontier: Position::BEGINNING,
+            settled_to: Position::BEGINNING,
+            head: Position::BEGINNING,
+            handled: 0,
+            skipped: 0,
+            dead: 0,
+            parked: 0,
+            failed_attempts: 0,
+            held_aggregates: 0,
+            failing: None,
+            left: None,
+        }))
+    }
+
+    pub(crate) fn snapshot(&self) -> ConsumerStatus {
+        self.0.borrow().clone()
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<ConsumerStatus> {
+        self.0.subscribe()
+    }
+
+    pub(crate) fn waiting(&self, held_by: Option<String>) {
+        self.0.send_modify(|status| {
+            status.state = ConsumerState::Waiting;
+            status.held_by = held_by;
+            status.trouble = None;
+            status.failing = None;
+        });
+    }
+
+    /// Answers whether the trouble is new.
+    pub(crate) fn troubled(&self, trouble: String) -> bool {
+        let mut is_new = false;
+        self.0.send_modify(|status| {
+            is_new = status.trouble.as_ref() != Some(&trouble);
+            status.trouble = Some(trouble);
+        });
+        is_new
+    }
+
+    pub(crate) fn stopped(&self, left: Option<Position>) {
+        self.0.send_modify(|status| {
+            status.state = ConsumerState::Stopped;
+            status.left = left;
+        });
+    }
+
+    /// Publishes how the engine stands. `trouble` is what keeps its reads or writes from being made.
+    pub(crate) fn publish(&self, engine: &Engine, trouble: Option<&str>) {
+        let failing = engine.failing();
+        let Counts { handled, skipped, dead, parked, failed_attempts } = engine.counts();
+        self.0.send_modify(|status| {
+            status.state = match () {
+                () if engine.is_paused() => ConsumerState::Paused,
+                () if failing.is_some() => ConsumerState::Failing,
+                () => ConsumerState::Running,
+            };
+            status.held_by = None;
+            status.trouble = trouble.map(str::to_owned);
+            status.frontier = engine.frontier();
+            status.settled_to = engine.settled_to();
+            status.head = engine.head();
+            status.handled = handled;
+            status.skipped = skipped;
+            status.dead = dead;
+            status.parked = parked;
+            status.failed_attempts = failed_attempts;
+            status.held_aggregates = engine.keys_dead();
+            status.failing = failing.map(FailingEvent::from);
+        });
+    }
+}
+
+impl From<Failing> for FailingEvent {
+    fn from(failing: Failing) -> Self {
+        let event: &Arc<RecordedEvent> = &failing.event;
+        Self {
+            position: event.position(),
+            name: event.name().to_owned(),
+            aggregate: event.aggregate().to_string(),
+            attempts: failing.attempts,
+            since: failing.since,
+            cause: failing.cause,
+        }
+    }
+}
