@@ -2,6 +2,8 @@
 
 mod builder;
 mod census;
+#[cfg(test)]
+mod fixture;
 mod prepared;
 mod problem;
 mod validation;
