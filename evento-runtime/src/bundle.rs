@@ -3,6 +3,8 @@
 mod builder;
 mod census;
 mod dead_events;
+#[cfg(test)]
+mod fixture;
 mod log;
 mod prepared;
 mod problem;

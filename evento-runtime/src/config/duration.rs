@@ -11,7 +11,7 @@ const CURE: &str = r#"a duration: a whole number and `ms`, `s`, `m` or `h`, such
 /// The shortest exact text, to the millisecond.
 pub(crate) fn text(duration: Duration) -> String {
     let millis = duration.as_millis();
-    match UNITS.iter().find(|(_, unit)| millis > 0 && millis % u128::from(*unit) == 0) {
+    match UNITS.iter().find(|(_, unit)| millis > 0 && millis.is_multiple_of(u128::from(*unit))) {
         Some((name, unit)) => format!("{}{name}", millis / u128::from(*unit)),
         None => "0s".to_owned(),
     }
