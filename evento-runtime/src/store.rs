@@ -1,1 +1,10 @@
 //! Stores: in memory, and in a SQLite file.
+//!
+//! Both answer to the contracts of [`evento_core::store`] and pass one conformance suite; the memory store refuses
+//! whatever the others refuse.
+
+mod decision;
+mod memory;
+pub(crate) mod process;
+
+pub use memory::MemoryStore;

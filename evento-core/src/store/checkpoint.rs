@@ -91,7 +91,7 @@ pub struct Started {
 pub struct Replay {
     /// The frontier at the reset.
     pub until: Position,
-    /// What was open below it, and so was never passed; sorted.
+    /// What was open, waiting or parked below it, and so was never passed; sorted.
     pub except: Vec<Position>,
 }
 
@@ -129,13 +129,15 @@ pub struct ConsumerState {
 }
 
 /// One write of a consumer: everything in one transaction, or nothing. It lists what changed.
+///
+/// What goes (closed, released, ended) goes before what comes: a row that is in both is there afterwards.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// The revision it replaces; it makes the next one.
     pub replaces: Revision,
     /// The frontier; never below the stored one.
     pub frontier: Position,
-    /// Positions that became open.
+    /// Positions that became open; none is above the frontier.
     pub opened: Vec<Position>,
     /// Positions that are no longer open.
     pub closed: Vec<Position>,
@@ -166,7 +168,8 @@ pub struct Commit {
 pub struct Reset {
     /// The claim; its epoch ends with the reset.
     pub claim: Claim,
-    /// The last position that counts as passed; [`Position::BEGINNING`] replays everything.
+    /// The last position that counts as passed, at most the frontier; [`Position::BEGINNING`] replays everything.
+    /// What is open at or below it stays open, with its retry.
     pub to: Position,
     /// How long the claim that the answer carries lasts.
     pub time_to_live: Duration,
@@ -216,10 +219,12 @@ pub trait CheckpointStore: Send + Sync + 'static {
     fn revision(&self, claim: Claim) -> BoxFuture<'_, Result<Revision, CommitError>>;
 
     /// Resets a segment: a new generation and a new epoch. Archives letters, retries, starts and held keys above
-    /// `to`; what had been passed is kept as [`Replay`]. Answers the claim under its new epoch.
+    /// `to`; what had been passed, in this generation or one before, is kept as [`Replay`]. Answers the claim under its
+    /// new epoch.
     ///
     /// # Errors
-    /// [`CommitError::Fenced`] where the claim is no longer held; [`CommitError::Store`].
+    /// [`CommitError::Fenced`] where the claim is no longer held; [`CommitError::Store`], with
+    /// [`StoreError::Refused`] where `to` is beyond the frontier.
     fn reset(&self, reset: Reset) -> BoxFuture<'_, Result<Claim, CommitError>>;
 
     /// Every stored consumer of a bundle, segment by segment.

@@ -76,6 +76,7 @@ pub enum ClaimOutcome {
         /// The claim.
         claim: Claim,
         /// Whether the holder before let it go by itself (or there was none). If not, it may have died in a handler.
+        /// A holder that asks again is answered what its first taking was: it has not died.
         clean: bool,
     },
     /// Another holds it.
@@ -112,11 +113,15 @@ pub trait ClaimStore: Send + Sync + 'static {
     /// Takes the claim if it is free: never held, let go, past its time, or its holder is a dead process of this host.
     /// Taking it raises its epoch. A holder that asks again is answered [`ClaimOutcome::Taken`] with a new epoch.
     ///
+    /// Who is not given it is remembered as waiting, with its names, for its time to live: ask again within that.
+    ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError::Refused`] where the consumer or the segment is unknown; other [`StoreError`]s.
     fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimOutcome, StoreError>>;
 
     /// Prolongs claims by `time_to_live` from now, in one statement, and answers those that are no longer held.
+    ///
+    /// A claim past its time that nobody has taken over is still held: it can be renewed, and written under.
     ///
     /// # Errors
     /// [`StoreError`]: nothing is known of any of them.

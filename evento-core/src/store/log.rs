@@ -26,7 +26,8 @@ pub struct Append {
 /// What an append did.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Appended {
-    /// The position of the last event of the append. Where it had been appended before, its position then.
+    /// The position of the last event of the append. Where it had been appended before, its position then. An append
+    /// of nothing answers [`Position::BEGINNING`].
     pub position: Position,
     /// How many events were appended now: all of them, or 0 where all were known.
     pub appended: usize,
@@ -123,7 +124,8 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 pub trait EventLog: Send + Sync + 'static {
     /// Appends all of `append`, or nothing.
     ///
-    /// Events of one aggregate get rising positions in the order given, and sequences without holes.
+    /// Events of one aggregate get rising positions in the order given, and sequences without holes. A repeat is
+    /// recognised before what it expects is looked at: an append whose answer was lost can be made again as it was.
     ///
     /// # Errors
     /// [`AppendError`] says why nothing was appended; after [`StoreError::Unavailable`] that is unknown, and the same
@@ -136,7 +138,7 @@ pub trait EventLog: Send + Sync + 'static {
     /// [`StoreError`].
     fn read(&self, read: ReadLog) -> BoxFuture<'_, Result<Page, StoreError>>;
 
-    /// Reads the events at these positions, in order; positions that hold none are left out.
+    /// Reads the events at these positions, by rising position; positions that hold none are left out.
     ///
     /// # Errors
     /// [`StoreError`].

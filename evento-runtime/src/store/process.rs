@@ -1,0 +1,143 @@
+//! Who this process is, and whether another of this host is dead.
+
+use evento_core::store::{Owner, ProcessIdentity};
+use uuid::Uuid;
+
+/// An owner for claims of this process: another at each call, so that two starts in one process are told apart.
+#[must_use]
+pub(crate) fn this_process() -> Owner {
+    let pid = std::process::id();
+    let random = Uuid::now_v7().simple().to_string();
+    let host = host_name().unwrap_or_else(|| "host".to_owned());
+    Owner { name: format!("{host}:{pid}:{}", &random[16..]), process: identity(pid) }
+}
+
+/// Whether the process is surely dead: `false` where another host, boot or namespace would have to tell.
+#[must_use]
+pub(crate) fn is_dead(process: &ProcessIdentity) -> bool {
+    if scope().as_deref() != Some(&process.scope) {
+        return false;
+    }
+    match state(process.pid) {
+        State::Gone => true,
+        // A reused id belongs to a process that began at another time.
+        State::Alive { started } => started != process.started,
+        State::Unknown => false,
+    }
+}
+
+enum State {
+    Gone,
+    Alive { started: u64 },
+    Unknown,
+}
+
+fn identity(pid: u32) -> Option<ProcessIdentity> {
+    let State::Alive { started } = state(pid) else { return None };
+    Some(ProcessIdentity { scope: scope()?, pid, started })
+}
+
+#[cfg(target_os = "linux")]
+fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The boot and the process namespace: process ids mean the same only within one.
+#[cfg(target_os = "linux")]
+fn scope() -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{} {}", boot.trim(), namespace.display()))
+}
+
+#[cfg(target_os = "linux")]
+fn state(pid: u32) -> State {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => parse_stat(&stat),
+        // A process that ends between opening and reading answers ESRCH.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(3) => {
+            // Without /proc itself nothing is known.
+            if std::path::Path::new("/proc/self/stat").exists() { State::Gone } else { State::Unknown }
+        }
+        Err(_) => State::Unknown,
+    }
+}
+
+/// Field 3 is the state, field 22 the start in clock ticks since boot; the name in field 2 may hold anything.
+#[cfg(target_os = "linux")]
+fn parse_stat(stat: &str) -> State {
+    let Some((_, after_name)) = stat.rsplit_once(") ") else { return State::Unknown };
+    let mut fields = after_name.split(' ');
+    // A zombie has ended; only its parent has not asked yet.
+    if matches!(fields.next(), Some("Z" | "X" | "x")) {
+        return State::Gone;
+    }
+    match fields.nth(18).and_then(|field| field.parse().ok()) {
+        Some(started) => State::Alive { started },
+        None => State::Unknown,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn host_name() -> Option<String> {
+    std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn scope() -> Option<String> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn state(_pid: u32) -> State {
+    State::Unknown
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_every_start_has_a_name_of_its_own() {
+        let (first, second) = (this_process(), this_process());
+        assert_ne!(first.name, second.name);
+        assert!(!is_dead(first.process.as_ref().expect("linux tells")));
+    }
+
+    #[test]
+    fn a_reused_process_id_is_another_process() {
+        let mut process = this_process().process.expect("linux tells");
+        process.started += 1;
+        assert!(is_dead(&process));
+    }
+
+    #[test]
+    fn a_process_of_another_boot_or_namespace_is_not_judged() {
+        let mut process = this_process().process.expect("linux tells");
+        process.scope.push('x');
+        process.started += 1;
+        assert!(!is_dead(&process));
+    }
+
+    #[test]
+    fn a_killed_child_is_dead_even_before_its_parent_asks() {
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("spawns");
+        let process = identity(child.id()).expect("alive");
+        assert!(!is_dead(&process));
+        child.kill().expect("kills");
+        let began = std::time::Instant::now();
+        while !is_dead(&process) {
+            assert!(began.elapsed().as_secs() < 10, "a zombie counts as dead");
+            std::thread::yield_now();
+        }
+        child.wait().expect("waits");
+        assert!(is_dead(&process));
+    }
+
+    #[test]
+    fn a_process_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+        let line = "7 (a) b) (c) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
+        assert!(matches!(parse_stat(line), State::Alive { started: 4242 }));
+    }
+}
