@@ -58,10 +58,11 @@ impl RequestStore for MemoryStore {
         self.run(move |state, _| state.stored_request(id).cloned())
     }
 
-    fn open_requests(&self, consumer: ConsumerKey) -> BoxFuture<'_, Result<Vec<StoredRequest>, StoreError>> {
+    fn open_requests(&self, bundle: String) -> BoxFuture<'_, Result<Vec<StoredRequest>, StoreError>> {
         self.run(move |state, _| {
             let open = |request: &&StoredRequest| {
-                request.consumer == consumer && matches!(request.state, RequestState::Pending | RequestState::Running)
+                request.consumer.bundle == bundle
+                    && matches!(request.state, RequestState::Pending | RequestState::Running)
             };
             Ok(state.requests.iter().filter(open).cloned().collect())
         })
