@@ -115,7 +115,10 @@ fn memory(events: usize) -> Pair {
             round += 1;
             let store = store.clone();
             let name = format!("round-{round}");
-            runtime.block_on(async { tokio::task::spawn_blocking(|| ()).await.unwrap(); consume(name, store, events).await })
+            runtime.block_on(async {
+                tokio::task::spawn_blocking(|| ()).await.unwrap();
+                consume(name, store, events).await
+            })
         }),
     }
 }
