@@ -62,17 +62,17 @@ const fn unknown_executor(
     report: Report,
 ) -> Report {
     let mut report = report.handler(component, handler).text(" names the executor `").text(executor.as_str());
-    report = report.text("`, which the plan does not list");
-    if let Some(near) = nearest(plan.executors, executor) {
-        report = report.text("; did you mean `").text(near.as_str()).text("`?");
-    }
-    report = report.text(if plan.executors.is_empty() { "; it lists none" } else { "; it lists " });
+    report = report.text("`, which the plan does not list (it lists ");
     let mut i = 0;
     while i < plan.executors.len() {
         report = report.text(if i == 0 { "`" } else { ", `" }).text(plan.executors[i].as_str()).text("`");
         i += 1;
     }
-    report
+    report = report.text(if plan.executors.is_empty() { "none)" } else { ")" });
+    match nearest(plan.executors, executor) {
+        Some(near) => report.text("; did you mean `").text(near.as_str()).text("`?"),
+        None => report.text("; add it to `executors`"),
+    }
 }
 
 /// An earlier component of the same kind and name.
