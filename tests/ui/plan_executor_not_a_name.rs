@@ -29,7 +29,7 @@ impl View {
 evento_core::components! { pub VIEWS = [View] }
 
 evento_core::plan! {
-    SHOP = { executors: ["Read Model", 3], components: [VIEWS] }
+    SHOP = { executors: ["Read Model"], components: [VIEWS] }
 }
 
 fn main() {}

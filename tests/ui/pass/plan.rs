@@ -7,7 +7,7 @@ evento_core::plan! {
 }
 
 fn main() {
-    assert_eq!(SHOP.name, "trybuild000::SHOP".replace("trybuild000", module_path!()));
+    assert!(SHOP.name.ends_with("::SHOP"));
     assert_eq!(SHOP.location.line, 1);
     assert_eq!(SHOP.descriptors().count(), 3);
 }
