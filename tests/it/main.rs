@@ -1,2 +1,5 @@
 //! The one integration binary.
+
+mod links;
 mod smoke;
+mod ui;
