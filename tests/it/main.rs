@@ -2,4 +2,5 @@
 
 mod links;
 mod smoke;
+mod store;
 mod ui;

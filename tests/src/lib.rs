@@ -1,3 +1,4 @@
 //! The test kit of Evento.
 
 pub mod conformance;
+pub mod faulty;
