@@ -9,17 +9,19 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     began: Instant,
-    /// Whether leases follow tokio's clock, which a test can pause, instead of the machine's boot clock.
+    began_at: Timestamp,
+    /// Whether everything follows tokio's clock, which a test can pause: leases instead of the machine's boot clock, and
+    /// the time that is stored.
     leases_follow_tokio: bool,
 }
 
 impl Clock {
     pub(crate) fn system() -> Self {
-        Self { began: Instant::now(), leases_follow_tokio: false }
+        Self { began: Instant::now(), began_at: Self::wall(), leases_follow_tokio: false }
     }
 
     pub(crate) fn tokio() -> Self {
-        Self { began: Instant::now(), leases_follow_tokio: true }
+        Self { began: Instant::now(), began_at: Self::wall(), leases_follow_tokio: true }
     }
 
     pub(crate) fn leases_follow_tokio(self) -> bool {
@@ -41,7 +43,16 @@ impl Clock {
         if self.leases_follow_tokio { self.now() } else { boot_clock().unwrap_or_else(|| self.now()) }
     }
 
-    /// The wall clock, for what people read.
+    /// The wall clock, for what is stored and read by people.
+    pub(crate) fn recorded(self) -> Timestamp {
+        if !self.leases_follow_tokio {
+            return Self::wall();
+        }
+        let elapsed = i64::try_from(self.now().as_micros()).unwrap_or(i64::MAX);
+        Timestamp(self.began_at.0.saturating_add(elapsed))
+    }
+
+    /// The machine's wall clock.
     pub(crate) fn wall() -> Timestamp {
         #[expect(clippy::disallowed_methods, reason = "this is the one place")]
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -12,6 +12,7 @@ mod executor;
 mod fault;
 mod interceptor;
 pub mod store;
+pub mod testing;
 
 pub use bundle::{
     Bundle, BundleBuilder, DeadEvents, Drained, DrainedConsumer, Log, Problem, Report, Request, Running, ShutdownError,

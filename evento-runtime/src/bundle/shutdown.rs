@@ -89,6 +89,7 @@ impl Running {
             }
         }
         self.shared.keeper.stop();
+        self.shared.keeper.ended().await;
         let drained = self.drained(began.elapsed());
         if drained.consumers.iter().all(|consumer| consumer.released) {
             if let Some(keeper) = self.keeper.take() {

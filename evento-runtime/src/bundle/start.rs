@@ -93,7 +93,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
         stop: stop.clone(),
     };
     tasks.spawn(watcher.run());
-    let keeper_thread = keeper.start(&tasks);
+    let keeper_thread = keeper.start();
     let members = consumers
         .into_iter()
         .map(|spec| {

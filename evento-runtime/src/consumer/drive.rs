@@ -70,7 +70,7 @@ const BURST: u32 = 64;
 
 /// Reads both clocks.
 pub(super) fn now(clock: Clock) -> Now {
-    Now { since_start: clock.now(), wall: Clock::wall() }
+    Now { since_start: clock.now(), wall: clock.recorded() }
 }
 
 impl<'a> Drive<'a> {

@@ -32,6 +32,8 @@ struct Inner {
     claims: Mutex<HashMap<u64, Entry>>,
     next_id: AtomicU64,
     changed: Notify,
+    /// Where it runs on the bundle's runtime: apart from the consumers, which it outlives.
+    tasks: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -69,6 +71,7 @@ impl Keeper {
             claims: Mutex::new(HashMap::new()),
             next_id: AtomicU64::new(0),
             changed: Notify::new(),
+            tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -86,10 +89,10 @@ impl Keeper {
 
     /// Begins renewing, until [`Keeper::stop`]: on a thread of its own, or, where a test's clock has to be followed, on
     /// a task of the test's runtime.
-    pub(crate) fn start(&self, tasks: &TaskTracker) -> Option<JoinHandle<()>> {
-        let keeper = self.clone();
+    pub(crate) fn start(&self) -> Option<JoinHandle<()>> {
+        self.inner.tasks.close();
         if self.inner.clock.leases_follow_tokio() {
-            tasks.spawn(keeper.run());
+            self.inner.tasks.spawn(self.clone().run());
             return None;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -105,7 +108,7 @@ impl Keeper {
                     error,
                     "no thread for renewing claims: they share the bundle's, and a blocked handler delays them"
                 );
-                tasks.spawn(keeper.run());
+                self.inner.tasks.spawn(self.clone().run());
                 None
             }
         }
@@ -121,6 +124,11 @@ impl Keeper {
 
     pub(crate) fn stop(&self) {
         self.inner.stop.cancel();
+    }
+
+    /// Waits until its task, if it runs as one, has ended: soon after [`Keeper::stop`].
+    pub(crate) async fn ended(&self) {
+        self.inner.tasks.wait().await;
     }
 
     async fn renew(&self) {
