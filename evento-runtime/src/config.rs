@@ -51,6 +51,9 @@ pub struct Settings {
     pub retry: RetrySettings,
     /// With which crash of the process in its handler an event is dead-lettered: the 3rd; 2 to 100.
     pub crashes: u32,
+    /// How many starts may be recorded beyond an executor's permits, under `OnStart`: none; at most 100,000. It hides
+    /// the latency of the store, and adds as much to what a crash may cost.
+    pub start_ahead: usize,
     /// How long a shutdown may take in all: 30 s; at most 1 h. `0s` cancels at once what is running.
     #[serde(with = "duration")]
     pub shutdown_budget: Duration,
@@ -73,6 +76,7 @@ impl Default for Settings {
             payload_limit: MIB,
             retry: RetrySettings::default(),
             crashes: 3,
+            start_ahead: 0,
             shutdown_budget: Duration::from_secs(30),
             headroom: 2,
             executors: Vec::new(),

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod control;
+mod core;
 mod drive;
 mod io;
 mod keeper;
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::status::{ConsumerState, ConsumerStatus, FailingEvent};
 pub(crate) use self::{
     control::{Attention, Command, Control},
+    core::{Core, Ended},
     keeper::Keeper,
     status::StatusCell,
 };
@@ -31,7 +33,8 @@ use crate::{
     bundle::ConsumerSpec,
     clock::Clock,
     config::Settings,
-    engine::{Budget, Cadence, Config, Engine, Policy},
+    engine::{Budget, Cadence, Config, Engine, Limits, Policy, Run},
+    executor::Executor,
     fault::Classifiers,
     interceptor::Interceptor,
 };
@@ -51,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) wake: watch::Receiver<u64>,
     /// The stored requests that are open.
     pub(crate) requests: watch::Receiver<Arc<[StoredRequest]>>,
+    pub(crate) executors: Vec<Arc<Executor>>,
     /// Stop admitting, finish what runs.
     pub(crate) stop: CancellationToken,
     /// The shutdown's budget is spent: cut off what runs.
@@ -100,7 +104,7 @@ impl Consumer {
                     None => break,
                 },
             };
-            let kept = self.shared.keeper.keep(claim.clone(), self.attention.clone());
+            let kept = Arc::new(self.shared.keeper.keep(claim.clone(), self.attention.clone()));
             let end = self.consume(&claim, clean, &kept).await;
             drop(kept);
             match end {
@@ -150,7 +154,7 @@ impl Consumer {
         let mut told = None;
         loop {
             if self.shared.stop.is_cancelled() {
-                self.status.stopped(None);
+                self.status.stopped(Vec::new());
                 return None;
             }
             match self.shared.store.claim(request.clone()).await {
@@ -179,7 +183,7 @@ impl Consumer {
     }
 
     /// Loads everything stored and consumes under the claim.
-    async fn consume(&mut self, claim: &Claim, clean: bool, kept: &Kept) -> Result<End, CommitError> {
+    async fn consume(&mut self, claim: &Claim, clean: bool, kept: &Arc<Kept>) -> Result<End, CommitError> {
         let shared = Arc::clone(&self.shared);
         let guard_until = if clean { None } else { Some(shared.store.head().await?.bound) };
         let state = shared.store.load(claim.clone()).await?;
@@ -188,16 +192,14 @@ impl Consumer {
             consumer = %self.spec.key, epoch = claim.epoch.0, frontier = %state.frontier, open = state.open.len(), clean,
             "claim taken"
         );
-        let now = drive::now(shared.clock);
+        let now = core::now(shared.clock);
         let mut engine = Engine::new(self.engine_config(), state, guard_until, now);
         engine.requests(&self.open_requests());
         if self.paused {
             engine.pause();
         }
-        let mut drive = Drive::new(self, claim, engine, kept);
-        let end = drive.run().await;
-        self.paused = drive.is_paused();
-        Ok(end)
+        let executors = self.executors();
+        Ok(Drive::new(self, claim, engine, executors, kept).run().await)
     }
 
     fn warn_of_new_names(&self, stored: &[String]) {
@@ -216,16 +218,31 @@ impl Consumer {
         requests.iter().filter(|request| request.consumer == *self.spec.key).cloned().collect()
     }
 
+    /// The executors that the component's handlers name.
+    fn executors(&self) -> Vec<Arc<Executor>> {
+        let named = |executor: &&Arc<Executor>| {
+            let name = executor.name();
+            self.spec.component.handlers.iter().any(|handler| handler.executor.is_some_and(|it| it.as_str() == name))
+        };
+        self.shared.executors.iter().filter(named).map(Arc::clone).collect()
+    }
+
     fn engine_config(&self) -> Config {
         let settings = &self.shared.settings;
         let handlers = self.spec.component.handlers;
+        let executors = self.executors();
         Config {
             routes: handlers
                 .iter()
                 .enumerate()
                 .map(|(index, handler)| (handler.event.name.to_owned(), index))
                 .collect(),
-            policies: handlers.iter().map(|handler| policy(handler, settings)).collect(),
+            policies: handlers.iter().map(|handler| policy(handler, settings, &executors)).collect(),
+            executors: executors.iter().map(|executor| limits(executor)).collect(),
+            mode: self.spec.mode,
+            start_ahead: settings.start_ahead,
+            max_bytes: settings.page.bytes,
+            mutant: None,
             on_dead: self.spec.component.on_dead,
             cadence: Cadence {
                 every: settings.checkpoint.every,
@@ -279,12 +296,19 @@ impl Consumer {
 }
 
 /// What the engine knows of a handler: inline ones are tried for ever unless they say otherwise, others not again.
-fn policy(handler: &HandlerDescriptor, settings: &Settings) -> Policy {
+fn policy(handler: &HandlerDescriptor, settings: &Settings, executors: &[Arc<Executor>]) -> Policy {
     let first = handler.retry_delay.unwrap_or(settings.retry.delay);
     let budget = match (handler.retry, handler.executor) {
         (RetryOption::Unset, None) | (RetryOption::Forever, _) => Budget::Forever,
         (RetryOption::Unset, Some(_)) => Budget::Times(0),
         (RetryOption::Times(times), _) => Budget::Times(u32::from(times)),
     };
-    Policy { budget, backoff: Backoff { first, cap: settings.retry.cap } }
+    let named = handler.executor.and_then(|name| executors.iter().position(|it| it.name() == name.as_str()));
+    let run = named.map_or(Run::Inline, |index| Run::Executor { index, ordered: executors[index].is_ordered() });
+    Policy { run, budget, backoff: Backoff { first, cap: settings.retry.cap }, redeliver: false }
+}
+
+fn limits(executor: &Executor) -> Limits {
+    let capacity = executor.permits().capacity();
+    Limits { capacity, look_ahead: capacity.saturating_mul(4) }
 }

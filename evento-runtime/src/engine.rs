@@ -4,47 +4,54 @@
 //! (read, start, write, wake up at). It has no clock, no randomness and no store of its own, so the same code runs in
 //! production and under a seeded simulation. It never waits.
 //!
-//! Dispatch is sequential: at most one attempt runs at a time. Two sorts of work compete for it, turn by turn: the
-//! *stream* (the events of the source, in order) and *drains* (the events of one held aggregate, in order, read again
-//! through the aggregate's index).
+//! An event that is taken in has a *slot* until it has settled. Events whose handlers keep an aggregate's order stand in
+//! the aggregate's *lane*, of which one runs at a time; what is too much for a lane, or stands behind a dead event, is
+//! *held*: out of memory, and read again through the aggregate's index. Two steps make a turn: [`Engine::admit`] takes
+//! events in and says how many permits it can use, [`Engine::dispatch`] spends them.
 
-mod active;
-mod drain;
+mod breaker;
+mod dispatch;
+mod held;
+mod intake;
 mod keys;
+mod lane;
 mod order;
 mod pending;
 mod request;
+mod settle;
+mod slot;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    ops::Bound,
     sync::Arc,
     time::Duration,
 };
 
 use evento_core::{
-    Aggregate, OnDead, Position, RecordedEvent, Timestamp,
+    Aggregate, CheckpointMode, Fault, OnDead, Position, RecordedEvent, Timestamp,
     retry::Backoff,
     store::{
-        Commit, ConsumerState, DeadEvent, DeadReason, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry,
-        Target, WhyHeld,
+        Commit, ConsumerState, DeadEvent, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry, Target,
+        WhyHeld,
     },
 };
 
+pub(crate) use self::{
+    breaker::Breaker,
+    order::OutOfOrder,
+    pending::Cadence,
+    slot::{LaneId, SlotId},
+};
 use self::{
-    active::{Active, Stage, Verdict},
-    drain::{Drained, Drains},
     keys::Keys,
+    lane::{Aside, Identity, Lanes},
     order::SequenceCheck,
     pending::Pending,
     request::Requests,
-};
-pub(crate) use self::{
-    active::{Failing, Failure, FailureKind},
-    order::OutOfOrder,
-    pending::Cadence,
+    slot::Slots,
 };
 
 /// The time, as both clocks read it.
@@ -65,45 +72,132 @@ pub(crate) enum Budget {
     Times(u32),
 }
 
+/// Where a handler runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Run {
+    /// One event at a time, between everything before it and everything after it.
+    Inline,
+    /// Under an executor, by its place in `Config::executors`; `ordered` keeps an aggregate's order.
+    Executor { index: usize, ordered: bool },
+}
+
 /// What the engine knows of a handler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
+    pub(crate) run: Run,
     pub(crate) budget: Budget,
     pub(crate) backoff: Backoff,
+    /// A transient failure uses up no budget even where the checkpoint has passed the event.
+    pub(crate) redeliver: bool,
+}
+
+/// What the engine knows of an executor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) capacity: usize,
+    /// How many of the stream's events may be in memory for it.
+    pub(crate) look_ahead: usize,
 }
 
 /// What the engine is set up with.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
+    pub(crate) mode: CheckpointMode,
     /// Handlers by event name.
     pub(crate) routes: HashMap<String, usize>,
     pub(crate) policies: Vec<Policy>,
+    pub(crate) executors: Vec<Limits>,
+    /// Starts that may be recorded beyond the permits there are, under `OnStart`.
+    pub(crate) start_ahead: usize,
+    /// How many bytes of events may be in memory.
+    pub(crate) max_bytes: usize,
     pub(crate) on_dead: OnDead,
     pub(crate) cadence: Cadence,
     /// An event that was under way when this many processes died is dead.
     pub(crate) max_crashes: u32,
     /// The event names the component takes; sorted.
     pub(crate) names: Vec<String>,
+    /// What a deliberately broken engine leaves out; for the simulation's own test.
+    pub(crate) mutant: Option<Mutant>,
 }
 
-/// Which attempt an input or output is about.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Slot {
-    /// The stream's.
-    Stream,
-    /// That of a drain.
-    Drain(u64),
+/// Ways in which the simulation breaks the engine, to see that it would notice.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[allow(dead_code, reason = "constructed by the simulation's driver only")]
+pub(crate) enum Mutant {
+    WatermarkPlusOne,
+    CheckpointOnCompletion,
+    NoParking,
+    PermitLeakedOnFailure,
+    SkippedIsBarrier,
+    NoBreaker,
+    DeadBeforeDurable,
+    StartBeforeRecord,
+    OneSidedBarrier,
+    RetryNotStored,
+    FailedNotCounted,
+    OpenForgotten,
+    HeldForgotten,
+    LaneRunsTwo,
 }
 
-/// An attempt to start.
+/// One event to hand to its handler.
 #[derive(Clone, Debug)]
-pub(crate) struct Start {
-    pub(crate) slot: Slot,
+pub(crate) struct Job {
+    pub(crate) slot: SlotId,
     pub(crate) event: Arc<RecordedEvent>,
     pub(crate) handler: usize,
     /// From 1.
     pub(crate) attempt: u32,
     pub(crate) replay: bool,
+}
+
+/// Attempts to start: one, or a run of one aggregate's events under one permit.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    /// By its place in `Config::executors`; `None` runs inline.
+    pub(crate) executor: Option<usize>,
+    pub(crate) job: Job,
+    pub(crate) more: Vec<Job>,
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Handled,
+    Failed(Failure),
+    /// It was cut off before it returned.
+    CutOff,
+}
+
+/// A failed attempt.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    /// The error and what led to it, outermost first.
+    pub(crate) cause: Vec<String>,
+}
+
+/// What sort of failure.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FailureKind {
+    /// The handler's, or what stands around it.
+    Handler(Fault),
+    /// The handler took longer than it may: ordinary for its budget, transient for its breaker.
+    Overrun,
+    /// The payload does not decode.
+    Undecodable,
+    /// The payload is over the limit.
+    TooLarge,
+}
+
+/// An event that fails, for people.
+#[derive(Clone, Debug)]
+pub(crate) struct Failing {
+    pub(crate) event: Arc<RecordedEvent>,
+    pub(crate) attempts: u32,
+    pub(crate) since: Timestamp,
+    pub(crate) cause: Vec<String>,
 }
 
 /// Something to read beside the stream's pages.
@@ -112,9 +206,11 @@ pub(crate) enum Read {
     /// The events at these positions: answered by [`Engine::recovered`].
     At(Vec<Position>),
     /// The events of a held aggregate, and its letters: answered by [`Engine::drained`].
-    Aggregate { drain: u64, aggregate: Aggregate, after: Position, until: Position },
+    Aggregate { lane: LaneId, aggregate: Aggregate, after: Position, until: Position, max: usize },
     /// Letters of a request: answered by [`Engine::letters`].
     Letters { request: RequestId, target: Target, after: Position },
+    /// The event of a letter that parks nothing: answered by [`Engine::redriven`].
+    Letter(Position),
 }
 
 /// What the engine wants done. One is reused from step to step.
@@ -123,10 +219,13 @@ pub(crate) struct Output {
     /// Read a page after this position.
     pub(crate) fetch: Option<Position>,
     pub(crate) reads: Vec<Read>,
-    pub(crate) start: Option<Start>,
+    /// Starts under executors.
+    pub(crate) starts: Vec<Start>,
+    /// A start of an inline handler.
+    pub(crate) inline: Option<Start>,
     /// Write this, and answer with `committed` or `commit_failed`.
     pub(crate) commit: Option<Commit>,
-    /// Call `poll` again at this time at the latest.
+    /// Take the next turn at this time at the latest.
     pub(crate) wake_at: Option<Duration>,
 }
 
@@ -138,16 +237,49 @@ pub(crate) struct Counts {
     pub(crate) skipped: u64,
     pub(crate) dead: u64,
     pub(crate) parked: u64,
+    /// Held because their aggregate was busy.
+    pub(crate) aside: u64,
     pub(crate) failed_attempts: u64,
+    pub(crate) transient_failures: u64,
+    /// Waited longer than a second for a permit.
+    pub(crate) submit_timeouts: u64,
+}
+
+/// What an executor has to do with this consumer.
+#[derive(Clone, Debug)]
+struct Use {
+    limits: Limits,
+    /// The handlers it runs.
+    handlers: Vec<usize>,
+    /// Slots of the stream's events.
+    in_memory: usize,
+    /// Permits at hand.
+    granted: usize,
+    /// Permits of attempts that run, or whose start is being recorded.
+    running: usize,
+    /// Permits to give back.
+    returned: usize,
+    /// Under `OnStart`: failed, and not yet stored.
+    unstored: usize,
+    /// Became ready since the last turn, for the count of those that found no permit.
+    fresh: usize,
+    rejected: u64,
+    /// Events that wait for their next attempt, by when it is due.
+    waiting: BTreeSet<(Duration, SlotId)>,
 }
 
 pub(crate) struct Engine {
     config: Config,
     pending: Pending,
+    slots: Slots,
+    lanes: Lanes,
     keys: Keys,
-    drains: Drains,
     requests: Requests,
     order: SequenceCheck,
+    uses: Vec<Use>,
+    /// Ready events by handler, in the order in which they are to start.
+    ready: Vec<VecDeque<SlotId>>,
+    breakers: Vec<Breaker>,
 
     pages: VecDeque<Page>,
     /// The next event of the first page.
@@ -159,25 +291,52 @@ pub(crate) struct Engine {
     /// The last page ended at the head.
     at_head: bool,
 
-    /// Open positions that have not been asked for again.
+    /// Open positions to be read again, the oldest first.
     to_recover: VecDeque<Position>,
     /// Some of them are being read.
     recovering: bool,
     recovered: VecDeque<Arc<RecordedEvent>>,
-    /// Open at or below the frontier.
-    open: BTreeSet<Position>,
+    /// Open positions of an earlier process that have no slot yet.
+    unrecovered: BTreeSet<Position>,
+    /// Open positions that gave their slot back while they wait, by when they are due.
+    off_slot: BTreeMap<Position, Duration>,
+    /// Of these, those that are being read.
+    returning: BTreeSet<Position>,
     /// Above the frontier or open, and settled by a letter.
     letters: BTreeSet<Position>,
     retries: BTreeMap<Position, StoredRetry>,
     /// How many processes died at an event.
     crashes: BTreeMap<Position, u32>,
-    /// Starts are recorded before they run until the frontier has passed this.
+    /// Starts are recorded before they run, up to here.
     guard_until: Position,
     replay: Option<Replay>,
 
-    active: Option<Active>,
-    running: Option<Slot>,
-    drain_had_turn: bool,
+    /// Up to where the stream has been taken in.
+    admitted: Position,
+    /// The greatest position that the checkpoint may name: what is open below it is named apart.
+    passed: Position,
+    /// The stream's inline event: a barrier both ways.
+    barrier: Option<SlotId>,
+    /// The inline event whose handler runs, or whose start is being recorded.
+    inline_busy: Option<SlotId>,
+    /// Inline events that wait for their next attempt.
+    inline_waiting: BTreeSet<(Duration, SlotId)>,
+    /// Starts that are being recorded.
+    recording: Vec<SlotId>,
+    /// Events whose letter is being written.
+    dying: Vec<SlotId>,
+    /// Failed under `OnStart`, and not stored before this write.
+    unstored: Vec<(u64, usize)>,
+    /// Slots of events that were read again.
+    again: usize,
+    /// Slots that no inline event waits for: dead or parked ones that are handled again.
+    exempt: usize,
+    /// Lanes with a held part that inline events wait for.
+    asides: usize,
+    bytes: usize,
+    /// Slots whose handler runs.
+    busy: usize,
+    turn: bool,
     paused: bool,
     stopping: bool,
     counts: Counts,
@@ -186,7 +345,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// Takes up a consumer where its stored state says. `guard_until` is the head as of an unclean taking.
     pub(crate) fn new(config: Config, state: ConsumerState, guard_until: Option<Position>, now: Now) -> Self {
-        let mut pending = Pending::new(config.cadence, state.revision, state.frontier, now.since_start);
+        let mut pending = Pending::new(config.cadence, state.revision, state.frontier, &state.open, now.since_start);
         if state.names != config.names {
             pending.set_names(config.names.clone());
         }
@@ -199,20 +358,17 @@ impl Engine {
                 pending.start_ended(started.position);
             }
         }
-        let mut keys = Keys::default();
-        let mut drains = Drains::default();
-        for held in state.held {
-            if held.why != WhyHeld::Dead {
-                drains.queue(held.aggregate.clone());
-            }
-            keys.hold(held);
-        }
-        Self {
+        let uses = (0..config.executors.len()).map(|index| Use::new(&config, index)).collect();
+        let mut engine = Self {
             pending,
-            keys,
-            drains,
+            uses,
+            slots: Slots::default(),
+            lanes: Lanes::default(),
+            keys: Keys::default(),
             requests: Requests::default(),
             order: SequenceCheck::default(),
+            ready: vec![VecDeque::new(); config.policies.len()],
+            breakers: vec![Breaker::default(); config.policies.len()],
             pages: VecDeque::new(),
             cursor: 0,
             scanned_to: state.frontier,
@@ -222,23 +378,45 @@ impl Engine {
             recovering: false,
             to_recover: state.open.iter().copied().collect(),
             recovered: VecDeque::new(),
-            open: state.open.into_iter().collect(),
+            unrecovered: state.open.into_iter().collect(),
+            off_slot: BTreeMap::new(),
+            returning: BTreeSet::new(),
             letters: state.letters.into_iter().collect(),
             retries: state.retries.into_iter().map(|retry| (retry.position, retry)).collect(),
             crashes,
             guard_until: guard_until.unwrap_or_default(),
             replay: state.replay,
-            active: None,
-            running: None,
-            drain_had_turn: false,
+            admitted: state.frontier,
+            passed: state.frontier,
+            barrier: None,
+            inline_busy: None,
+            inline_waiting: BTreeSet::new(),
+            recording: Vec::new(),
+            dying: Vec::new(),
+            unstored: Vec::new(),
+            again: 0,
+            exempt: 0,
+            asides: 0,
+            bytes: 0,
+            busy: 0,
+            turn: false,
             paused: false,
             stopping: false,
             counts: Counts::default(),
             config,
+        };
+        for held in state.held {
+            let aside = (held.why != WhyHeld::Dead).then(|| (held.aggregate.clone(), held.from.just_before()));
+            engine.keys.hold(held);
+            if let Some((aggregate, after)) = aside {
+                let hash = aggregate.key_hash();
+                engine.set_aside(Identity::Aggregate(aggregate), hash, Aside { changed: false, ..Aside::new(after) });
+            }
         }
+        engine
     }
 
-    // ---- inputs
+    // ---- inputs: what was read
 
     /// The page that `Output::fetch` asked for.
     pub(crate) fn page(&mut self, page: Page) {
@@ -260,40 +438,6 @@ impl Engine {
         self.at_head = false;
     }
 
-    /// The events that `Read::At` asked for; `asked` are settled where the log holds none.
-    pub(crate) fn recovered(&mut self, asked: &[Position], events: Vec<Arc<RecordedEvent>>) {
-        self.recovering = false;
-        let found: BTreeSet<_> = events.iter().map(|event| event.position()).collect();
-        for &position in asked.iter().filter(|position| !found.contains(position)) {
-            self.counts.skipped += 1;
-            self.settle_open(position);
-        }
-        self.recovered.extend(events);
-    }
-
-    /// A read beside the stream failed: it is asked for again at the next step.
-    pub(crate) fn read_failed(&mut self, read: Read) {
-        match read {
-            Read::At(positions) => {
-                for position in positions.into_iter().rev() {
-                    self.to_recover.push_front(position);
-                }
-                self.recovering = false;
-            }
-            Read::Aggregate { drain, .. } => self.drains.read_failed(drain),
-            Read::Letters { request, .. } => self.requests.read_failed(request),
-        }
-    }
-
-    /// The events and letters that `Read::Aggregate` asked for.
-    pub(crate) fn drained(&mut self, drain: u64, events: Vec<Arc<RecordedEvent>>, letters: Vec<Position>) {
-        match self.drains.read(drain, events, letters, &mut self.keys) {
-            Drained::GoesOn => {}
-            Drained::Live(aggregate) => self.pending.release(aggregate),
-            Drained::Missing(letter) => self.letter_failed(letter),
-        }
-    }
-
     /// The letters that `Read::Letters` asked for; `last` where no more follow.
     pub(crate) fn letters(&mut self, request: RequestId, letters: Vec<DeadEvent>, last: bool) {
         self.requests.letters(request, letters, last);
@@ -302,55 +446,35 @@ impl Engine {
     /// The stored requests that are open now. One that was under way and is no longer among them has been stopped.
     pub(crate) fn requests(&mut self, open: &[StoredRequest]) {
         if let Some(letter) = self.requests.update(open) {
-            self.drains.abandon(letter, self.running);
+            self.abandon(letter);
         }
     }
 
-    /// An attempt returned; `random` is any number.
-    pub(crate) fn ended(&mut self, slot: Slot, outcome: Result<(), Failure>, random: u64, now: Now) {
-        debug_assert_eq!(self.running, Some(slot), "an attempt ended that was not running");
-        self.running = None;
-        let Some(mut active) = self.take_active(slot) else { return };
-        match outcome {
-            Ok(()) => {
-                self.counts.handled += 1;
-                self.settle(slot, &active.event);
-            }
-            Err(failure) => {
-                self.counts.failed_attempts += 1;
-                self.pending.start_ended(active.event.position());
-                let policy = self.config.policies[active.handler];
-                match active.failed(failure, policy, random, now) {
-                    // A letter that is tried again stays a letter until it succeeds: there is no retry to store.
-                    Verdict::Again(retry) if !self.drains.is_redriven(slot, retry.position) => {
-                        self.retries.insert(retry.position, retry.clone());
-                        active.needs_write = self.pending.retry(retry);
-                    }
-                    Verdict::Again(_) => {}
-                    Verdict::Dead(reason) => self.die(slot, &mut active, reason, now),
-                }
-                self.put_active(slot, active);
-            }
-        }
-    }
-
-    /// The attempt was cut off before it returned, by a shutdown: its event stays unsettled.
-    pub(crate) fn cut_off(&mut self, slot: Slot) -> Option<Arc<RecordedEvent>> {
-        self.running = None;
-        let active = self.take_active(slot)?;
-        self.pending.start_ended(active.event.position());
-        Some(active.event)
-    }
+    // ---- inputs: what was written
 
     /// The write was made.
     pub(crate) fn committed(&mut self, revision: Revision, now: Now) {
         self.pending.written(revision, now.since_start);
+        let written = self.pending.last_written();
+        let mut stored = Vec::new();
+        self.unstored.retain(|&(write, executor)| {
+            let is_stored = write <= written;
+            if is_stored {
+                stored.push(executor);
+            }
+            !is_stored
+        });
+        for executor in stored {
+            self.uses[executor].unstored -= 1;
+        }
     }
 
     /// The write was surely not made, and is wanted again later.
     pub(crate) fn commit_failed(&mut self, now: Now) {
         self.pending.not_written(now.since_start);
     }
+
+    // ---- inputs: what people say
 
     /// Stops admission; what runs settles normally.
     pub(crate) fn pause(&mut self) {
@@ -361,343 +485,41 @@ impl Engine {
         self.paused = false;
     }
 
-    /// Stops admission for good: what runs may end, what has settled is written.
+    /// Stops admission for good: what runs may end, what has settled is written. Starts that were recorded and have not
+    /// begun are put back.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
-        // A start that was recorded and has not begun is taken back.
-        for active in self.active.iter().chain(self.drains.actives()) {
-            if active.stage == Stage::Recording {
-                self.pending.start_ended(active.event.position());
-            }
+        for id in std::mem::take(&mut self.recording) {
+            self.put_back(id);
         }
     }
 
-    // ---- the one step
-
-    /// Decides what to do next. At most one attempt is started a step.
-    pub(crate) fn poll(&mut self, now: Now, out: &mut Output) -> Result<(), OutOfOrder> {
-        self.advance_requests();
-        if self.running.is_none() {
-            let stream_first = self.drain_had_turn;
-            self.drain_had_turn = false;
-            if stream_first {
-                self.step_stream(now, out)?;
-            }
-            if out.start.is_none() && self.step_drains(now, out) {
-                self.drain_had_turn = true;
-            }
-            if out.start.is_none() && !stream_first {
-                self.step_stream(now, out)?;
-            }
-        }
-        if !self.stopping {
-            self.ask(out);
-        }
-        let idle = self.running.is_none() && self.pages.is_empty() && self.recovered.is_empty();
-        out.commit = self.pending.commit(idle, self.stopping, now.since_start);
-        out.wake_at = [self.pending.wake_at(), self.next_retry()].into_iter().flatten().min();
-        Ok(())
+    /// Gives permits for an executor, by its place.
+    pub(crate) fn grant(&mut self, executor: usize, permits: usize) {
+        self.uses[executor].granted += permits;
     }
 
-    fn admits(&self, now: Now) -> bool {
-        !self.paused && !self.stopping && !self.pending.holds_admission(now.since_start)
-    }
-
-    fn ask(&mut self, out: &mut Output) {
-        if !self.recovering && self.recovered.is_empty() && !self.to_recover.is_empty() {
-            self.recovering = true;
-            let some = self.to_recover.len().min(1000);
-            out.reads.push(Read::At(self.to_recover.drain(..some).collect()));
-        }
-        if !self.paused && !self.fetching && !self.at_head && self.pages.len() < 2 {
-            self.fetching = true;
-            out.fetch = Some(self.scanned_to);
-        }
-        self.drains.ask(&self.keys, self.pending.frontier(), out);
-        self.requests.ask(out);
-    }
-
-    /// Goes on with the stream's event, or admits its next.
-    fn step_stream(&mut self, now: Now, out: &mut Output) -> Result<(), OutOfOrder> {
-        if let Some(active) = self.active.take() {
-            if !self.go_on(Slot::Stream, active, now, out) {
-                return Ok(());
-            }
-        }
-        if !self.admits(now) {
-            return Ok(());
-        }
-        while self.active.is_none() && out.start.is_none() {
-            let Some(event) = self.next_event()? else { break };
-            if let Some(handler) = self.admit(&event) {
-                let stored = self.retries.get(&event.position());
-                let active = Active::new(event, handler, stored, now);
-                self.begin(Slot::Stream, active, now, out);
-            }
-        }
-        Ok(())
-    }
-
-    /// The stream's next event: what was open first, then the pages.
-    fn next_event(&mut self) -> Result<Option<Arc<RecordedEvent>>, OutOfOrder> {
-        if let Some(event) = self.recovered.pop_front() {
-            return Ok(Some(event));
-        }
-        if self.recovering || !self.to_recover.is_empty() {
-            return Ok(None);
-        }
-        while let Some(page) = self.pages.front() {
-            if let Some(event) = page.events.get(self.cursor) {
-                let event = Arc::clone(event);
-                self.cursor += 1;
-                self.order.check(&event)?;
-                return Ok(Some(event));
-            }
-            let (from, to) = (self.pending.frontier(), page.scanned_to);
-            self.pending.scanned(to);
-            self.forget_retries_between(from, to);
-            self.pages.pop_front();
-            self.cursor = 0;
-        }
-        Ok(None)
-    }
-
-    /// Which handler takes the event now; `None` where it is settled instead.
-    fn admit(&mut self, event: &RecordedEvent) -> Option<usize> {
-        let position = event.position();
-        let route = self.config.routes.get(event.name()).copied();
-        if self.letters.remove(&position) || route.is_none() {
-            self.counts.skipped += 1;
-            self.settle_position(position, false);
-            return None;
-        }
-        if self.keys.parks(event) {
-            self.counts.parked += 1;
-            self.settle_position(position, true);
-            return None;
-        }
-        route
-    }
-
-    /// Goes on with an event that has a place already. Answers whether the place is free again.
-    fn go_on(&mut self, slot: Slot, active: Active, now: Now, out: &mut Output) -> bool {
-        match active.stage {
-            Stage::Dying if self.pending.is_written(active.needs_write) => {
-                self.settle_dead(slot, &active);
-                return true;
-            }
-            Stage::Recording if self.pending.is_written(active.needs_write) && self.admits(now) => {
-                self.start(slot, active, out);
-                return false;
-            }
-            Stage::Waiting { due }
-                if due <= now.since_start && self.pending.is_written(active.needs_write) && self.admits(now) =>
-            {
-                self.begin(slot, active, now, out);
-                return false;
-            }
-            Stage::Running | Stage::Dying | Stage::Recording | Stage::Waiting { .. } => {}
-        }
-        self.put_active(slot, active);
-        false
-    }
-
-    /// Gives an event a place: it starts at once, or after its retry is due, or after its start is recorded.
-    fn begin(&mut self, slot: Slot, mut active: Active, now: Now, out: &mut Output) {
-        let position = active.event.position();
-        if let Stage::Waiting { due } = active.stage
-            && due > now.since_start
-        {
-            self.put_active(slot, active);
-            return;
-        }
-        let crashes = self.crashes.get(&position).copied().unwrap_or(0);
-        if crashes >= self.config.max_crashes {
-            active.cause = vec![format!("the process died {crashes} times while this event was being handled")];
-            self.die(slot, &mut active, DeadReason::KilledTheProcess, now);
-            self.put_active(slot, active);
-        } else if self.pending.frontier() < self.guard_until {
-            active.stage = Stage::Recording;
-            active.needs_write = self.pending.start(position, active.event.key_hash(), crashes);
-            self.put_active(slot, active);
-        } else {
-            self.start(slot, active, out);
-        }
-    }
-
-    fn start(&mut self, slot: Slot, mut active: Active, out: &mut Output) {
-        active.stage = Stage::Running;
-        let position = active.event.position();
-        out.start = Some(Start {
-            slot,
-            event: Arc::clone(&active.event),
-            handler: active.handler,
-            attempt: active.attempts + 1,
-            replay: self.replay.as_ref().is_some_and(|replay| replay.contains(position)),
-        });
-        self.running = Some(slot);
-        self.put_active(slot, active);
-    }
-
-    fn take_active(&mut self, slot: Slot) -> Option<Active> {
-        match slot {
-            Slot::Stream => self.active.take(),
-            Slot::Drain(id) => self.drains.take_active(id),
-        }
-    }
-
-    fn put_active(&mut self, slot: Slot, active: Active) {
-        match slot {
-            Slot::Stream => self.active = Some(active),
-            Slot::Drain(id) => self.drains.put_active(id, active),
-        }
-    }
-
-    // ---- settling
-
-    fn settle(&mut self, slot: Slot, event: &RecordedEvent) {
-        match slot {
-            Slot::Stream => self.settle_position(event.position(), true),
-            Slot::Drain(id) => self.settle_drained(id, event.position()),
-        }
-    }
-
-    fn settle_position(&mut self, position: Position, counts: bool) {
-        if position <= self.pending.frontier() {
-            self.settle_open(position);
-        } else {
-            self.pending.settled(position, counts);
-        }
-        self.forget(position);
-    }
-
-    fn settle_open(&mut self, position: Position) {
-        if self.open.remove(&position) {
-            self.pending.close(position);
-        }
-        self.forget(position);
-    }
-
-    /// Drops what was stored of the event's attempts.
-    fn forget(&mut self, position: Position) {
-        if !self.retries.is_empty() && self.retries.remove(&position).is_some() {
-            self.pending.retry_ended(position);
-        }
-        if !self.crashes.is_empty() {
-            self.crashes.remove(&position);
-        }
-        self.pending.start_ended(position);
-    }
-
-    /// Retries of events that the source no longer hands over: their handler is gone.
-    fn forget_retries_between(&mut self, from: Position, to: Position) {
-        if self.retries.is_empty() || from >= to {
-            return;
-        }
-        let gone: Vec<_> =
-            self.retries.range((Bound::Excluded(from), Bound::Included(to))).map(|(at, _)| *at).collect();
-        for position in gone {
-            self.counts.skipped += 1;
-            self.forget(position);
-        }
-    }
-
-    /// Gives the event up: its place is free once letter and held key are stored.
-    fn die(&mut self, slot: Slot, active: &mut Active, reason: DeadReason, now: Now) {
-        let parks = match slot {
-            Slot::Stream => self.config.on_dead == OnDead::Park,
-            Slot::Drain(id) => self.drains.parks(id),
-        };
-        if parks {
-            self.pending.hold(self.keys.die(&active.event));
-        }
-        let letter = active.letter(reason, parks, now.wall);
-        active.stage = Stage::Dying;
-        active.needs_write = self.pending.dead(letter);
-    }
-
-    fn settle_dead(&mut self, slot: Slot, active: &Active) {
-        let position = active.event.position();
-        match slot {
-            Slot::Stream => {
-                self.counts.dead += 1;
-                self.settle_position(position, true);
-            }
-            Slot::Drain(id) => self.drain_died(id, position),
-        }
-    }
-
-    // ---- what people and tests ask
-
-    pub(crate) fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// The last position admitted and settled.
-    pub(crate) fn frontier(&self) -> Position {
-        self.pending.frontier()
-    }
-
-    /// Everything at or below this position is settled, dead or parked.
-    pub(crate) fn settled_to(&self) -> Position {
-        let lowest = self.open.first().copied().into_iter().chain(self.keys.lowest_waiting()).min();
-        lowest.map_or(self.pending.frontier(), |open| open.just_before().min(self.pending.frontier()))
-    }
-
-    /// The last head a page told of.
-    pub(crate) fn head(&self) -> Position {
-        self.head
-    }
-
-    /// The event being handled or waiting for its next attempt, and how it stands.
-    pub(crate) fn failing(&self) -> Option<Failing> {
-        self.active.iter().chain(self.drains.actives()).find_map(Active::failing)
-    }
-
-    /// The stream's event that has a place, if any.
-    pub(crate) fn current(&self) -> Option<&Arc<RecordedEvent>> {
-        self.active.as_ref().map(|active| &active.event)
-    }
-
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// How many aggregates have events parked behind a dead one.
-    pub(crate) fn keys_dead(&self) -> usize {
-        self.keys.dead()
-    }
-
-    /// Whether nothing runs and nothing is left to write.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopping && self.running.is_none() && self.pending.is_clean()
-    }
-
-    /// The revision that the write under way replaces.
-    pub(crate) fn replaces(&self) -> Option<Revision> {
-        self.pending.replaces()
-    }
-
-    /// How many pages are in memory.
-    pub(crate) fn pages_held(&self) -> usize {
-        self.pages.len()
-    }
-
-    fn next_retry(&self) -> Option<Duration> {
-        if self.running.is_some() || self.paused || self.stopping {
-            return None;
-        }
-        self.active.iter().chain(self.drains.actives()).filter_map(Active::due).min()
+    /// Takes back the permits of attempts that have ended, and those at hand that nothing is ready for.
+    pub(crate) fn take_returned(&mut self, executor: usize) -> usize {
+        std::mem::take(&mut self.uses[executor].returned)
     }
 }
 
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine")
-            .field("frontier", &self.pending.frontier())
-            .field("running", &self.running)
-            .field("active", &self.active)
-            .field("counts", &self.counts)
-            .finish_non_exhaustive()
+impl Use {
+    fn new(config: &Config, index: usize) -> Self {
+        let runs_here = |policy: &Policy| matches!(policy.run, Run::Executor { index: at, .. } if at == index);
+        let handlers = config.policies.iter().enumerate().filter(|(_, policy)| runs_here(policy));
+        Self {
+            limits: config.executors[index],
+            handlers: handlers.map(|(handler, _)| handler).collect(),
+            in_memory: 0,
+            granted: 0,
+            running: 0,
+            returned: 0,
+            unstored: 0,
+            fresh: 0,
+            rejected: 0,
+            waiting: BTreeSet::new(),
+        }
     }
 }

@@ -1,9 +1,16 @@
 //! Executors: named, bounded capacity for handlers that run in parallel.
 
+mod permit;
+mod queue;
+mod worker;
+
 use std::fmt;
 
 use evento_core::Location;
 use serde::{Deserialize, Serialize};
+
+pub use self::worker::ExecutorStatus;
+pub(crate) use self::{permit::Grant, worker::Executor};
 
 /// What runs the handlers that name an executor.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]

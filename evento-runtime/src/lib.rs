@@ -23,5 +23,5 @@ pub use config::{
     SettingsError,
 };
 pub use consumer::{ConsumerState, ConsumerStatus, FailingEvent};
-pub use executor::{ConsumerExecutor, ExecutorKind, Pool};
+pub use executor::{ConsumerExecutor, ExecutorKind, ExecutorStatus, Pool};
 pub use interceptor::{Delivery, Interceptor, Next};

@@ -5,7 +5,10 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::{DeadEvents, Log, WaitError};
-use crate::consumer::{ConsumerStatus, Control, Shared};
+use crate::{
+    ExecutorStatus,
+    consumer::{ConsumerStatus, Control, Shared},
+};
 
 /// A bundle that runs.
 ///
@@ -57,6 +60,12 @@ impl Running {
     #[must_use]
     pub fn consumers(&self) -> Vec<ConsumerStatus> {
         self.members.iter().map(|member| member.control.status.snapshot()).collect()
+    }
+
+    /// How every executor stands.
+    #[must_use]
+    pub fn executors(&self) -> Vec<ExecutorStatus> {
+        self.shared.executors.iter().map(|executor| executor.status()).collect()
     }
 
     /// The dead events of a component, in the bundle's first context.
@@ -153,6 +162,7 @@ impl Drop for Running {
             self.shared.stop.cancel();
             self.shared.cut.cancel();
             self.shared.keeper.stop();
+            self.shared.executors.iter().for_each(|executor| executor.close());
         }
     }
 }

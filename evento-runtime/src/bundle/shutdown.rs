@@ -22,8 +22,9 @@ pub struct DrainedConsumer {
     pub consumer: ConsumerKey,
     /// Everything at or below this is settled.
     pub settled_to: Position,
-    /// The event whose handler was cut off, if one was: it is delivered again after the next start.
-    pub left: Option<Position>,
+    /// The events whose handlers were cut off: they are delivered again after the next start, or, where the checkpoint
+    /// had passed them, are dead events now.
+    pub left: Vec<Position>,
     /// Whether it let its claim go. If not, its handler never returned, and the claim runs out by itself.
     pub released: bool,
 }
@@ -32,7 +33,7 @@ impl Drained {
     /// Whether everything that ran has finished.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.consumers.iter().all(|consumer| consumer.left.is_none() && consumer.released)
+        self.consumers.iter().all(|consumer| consumer.left.is_empty() && consumer.released)
     }
 }
 
@@ -41,8 +42,8 @@ impl fmt::Display for Drained {
         write!(f, "drained {} consumers in {:?}", self.consumers.len(), self.took)?;
         for consumer in &self.consumers {
             write!(f, "; {} at {}", consumer.consumer, consumer.settled_to)?;
-            if let Some(left) = consumer.left {
-                write!(f, ", left the event at {left}")?;
+            if let [first, more @ ..] = &consumer.left[..] {
+                write!(f, ", left {} running, the first at {first}", more.len() + 1)?;
             } else if !consumer.released {
                 f.write_str(", whose handler has not returned")?;
             }
@@ -78,6 +79,7 @@ impl Running {
         tracing::info!(bundle = self.name, ?budget, "shutting down");
         self.shared.stop.cancel();
         self.ask_attention();
+        self.shared.executors.iter().for_each(|executor| executor.close());
         // The end of the budget belongs to the last writes.
         let writes = (budget / 10).min(Duration::from_secs(1));
         if tokio::time::timeout_at(began + (budget - writes), self.tasks.wait()).await.is_err() {

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     consumer::{Consumer, Keeper, Shared},
+    executor::Executor,
     store::process,
 };
 
@@ -59,12 +60,14 @@ async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(), StartErr
 }
 
 fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
-    let Prepared { name, settings, consumers, interceptors, classifiers, clock, .. } = prepared;
+    let Prepared { name, settings, consumers, executors, interceptors, classifiers, clock, .. } = prepared;
     let wake = watch::Sender::new(0_u64);
     let requests = watch::Sender::new(Arc::from([]));
     let stop = CancellationToken::new();
     let keeper = Keeper::new(Arc::clone(&store), settings.claim.clone(), clock);
+    let tasks = TaskTracker::new();
     let shared = Arc::new(Shared {
+        executors: executors.iter().map(|executor| Executor::new(executor, tasks.clone())).collect(),
         store: Arc::clone(&store),
         buffer: Arc::new(Semaphore::new(settings.buffer_bytes / 1024)),
         clock,
@@ -81,7 +84,6 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
 
     let appended = wake.clone();
     store.on_append(Arc::new(move || appended.send_modify(|count| *count = count.wrapping_add(1))));
-    let tasks = TaskTracker::new();
     let kick = Arc::new(Notify::new());
     let watcher = Watcher {
         store,

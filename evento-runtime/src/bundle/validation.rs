@@ -37,7 +37,6 @@ pub(super) fn validate(builder: &BundleBuilder, linked: &[&ComponentDescriptor])
     problems.extend(misfits);
     executor::check(builder, &components, &executors, &mut problems);
     plan::check(builder, &components, &executors, &mut problems);
-    executor::parallel_not_built(&components, &executors, &mut problems);
 
     match builder.stores.first() {
         Some(store) if problems.is_empty() => {

@@ -7,7 +7,7 @@ use tracing::Instrument;
 use super::Shared;
 use crate::{
     bundle::ConsumerSpec,
-    engine::{Failure, FailureKind, Start},
+    engine::{Failure, FailureKind, Job},
     interceptor::{Delivery, Next},
 };
 
@@ -24,32 +24,32 @@ pub(super) type Attempt = BoxFuture<'static, Result<(), Failure>>;
 
 impl Attempts {
     /// One attempt, from decoding to the handler's return. A panic is a failure like any other.
-    pub(super) fn begin(self: &Arc<Self>, start: Start) -> Attempt {
+    pub(super) fn begin(self: &Arc<Self>, job: Job) -> Attempt {
         let span = tracing::info_span!(
             "attempt",
             component = self.spec.component.name,
-            event = start.event.name(),
-            position = %start.event.position(),
-            aggregate = %start.event.aggregate(),
-            attempt = start.attempt,
+            event = job.event.name(),
+            position = %job.event.position(),
+            aggregate = %job.event.aggregate(),
+            attempt = job.attempt,
         );
         let attempts = Arc::clone(self);
         if span.is_disabled() {
-            Box::pin(async move { attempts.run(start).await })
+            Box::pin(async move { attempts.run(job).await })
         } else {
-            Box::pin(async move { attempts.run(start).await }.instrument(span))
+            Box::pin(async move { attempts.run(job).await }.instrument(span))
         }
     }
 
-    async fn run(&self, start: Start) -> Result<(), Failure> {
-        let handler = &self.spec.component.handlers[start.handler];
-        if let Some(bytes) = start.event.oversize() {
+    async fn run(&self, job: Job) -> Result<(), Failure> {
+        let handler = &self.spec.component.handlers[job.handler];
+        if let Some(bytes) = job.event.oversize() {
             let limit = self.shared.settings.payload_limit;
             let cause =
                 format!("the payload has {bytes} bytes, the limit is {limit}; raise `payload_limit` and retry it");
             return Err(Failure { kind: FailureKind::TooLarge, cause: vec![cause] });
         }
-        let handled = AssertUnwindSafe(self.handle(handler, start)).catch_unwind().await;
+        let handled = AssertUnwindSafe(self.handle(handler, job)).catch_unwind().await;
         let failure = match handled {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(failure)) => failure,
@@ -67,10 +67,10 @@ impl Attempts {
         Err(failure)
     }
 
-    async fn handle(&self, handler: &HandlerDescriptor, start: Start) -> Result<(), Failure> {
-        let event = (handler.event.decode)(start.event.payload())
+    async fn handle(&self, handler: &HandlerDescriptor, job: Job) -> Result<(), Failure> {
+        let event = (handler.event.decode)(job.event.payload())
             .map_err(|error| Failure { kind: FailureKind::Undecodable, cause: chain(&anyhow::Error::new(error)) })?;
-        let context = Context::new(start.event, Arc::clone(&self.spec.key), start.attempt, start.replay, self.epoch);
+        let context = Context::new(job.event, Arc::clone(&self.spec.key), job.attempt, job.replay, self.epoch);
         let called = async {
             let handled = (handler.call)(&*self.spec.instance, &*event, &context);
             if self.shared.interceptors.is_empty() {
@@ -84,9 +84,8 @@ impl Attempts {
             Some(limit) => match tokio::time::timeout(limit, called).await {
                 Ok(outcome) => outcome,
                 Err(_elapsed) => {
-                    // For the budget an overrun is ordinary, though an elapsed timeout inside the handler is transient.
                     let cause = format!("the handler took longer than its timeout of {limit:?}");
-                    return Err(Failure { kind: FailureKind::Handler(Fault::Ordinary), cause: vec![cause] });
+                    return Err(Failure { kind: FailureKind::Overrun, cause: vec![cause] });
                 }
             },
         };

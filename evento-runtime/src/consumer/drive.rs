@@ -1,11 +1,4 @@
-use std::{
-    collections::VecDeque,
-    future::poll_fn,
-    hash::{BuildHasher, RandomState},
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{collections::VecDeque, future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use evento_core::{
     BoxFuture, Position,
@@ -15,21 +8,23 @@ use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::{
-    Command, Consumer, Kept,
+    Command, Consumer, Core, Kept,
     attempt::{Attempt, Attempts},
     control::Reply,
+    core::now,
     io::{Done, Io},
 };
 use crate::{
     clock::Clock,
-    engine::{Engine, Failure, Now, Output, Read, Slot, Start},
+    engine::{Engine, Failure, Outcome, Read, SlotId, Start},
+    executor::Executor,
 };
 
 /// Why consuming under a claim ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The bundle stops; `left` is the event that was cut off.
-    Stopped { left: Option<Position> },
+    /// The bundle stops; `left` are the events that were cut off.
+    Stopped { left: Vec<Position> },
     /// The claim is another's, or may be by now.
     Lost,
     /// Everything is written, for a reset to be made.
@@ -39,17 +34,15 @@ pub(super) enum End {
 }
 
 /// Drives the engine of one claim: carries out what it asks for, and tells it what came of it.
+///
+/// Inline handlers run here; attempts under executors run on their workers.
 pub(super) struct Drive<'a> {
     consumer: &'a mut Consumer,
-    kept: &'a Kept,
-    attempts: Arc<Attempts>,
+    core: Arc<Core>,
     io: Io,
-    engine: Engine,
-    out: Output,
-    now: Now,
 
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
-    attempt: Option<(Slot, Attempt)>,
+    attempt: Option<(SlotId, Attempt)>,
     /// Room for each page that the engine holds.
     permits: VecDeque<OwnedSemaphorePermit>,
     wake: watch::Receiver<u64>,
@@ -59,141 +52,149 @@ pub(super) struct Drive<'a> {
     failures: u32,
     /// When to look again at a head that an open transaction held back.
     look_again: Option<(Duration, Duration)>,
-    random: u64,
     stopping: bool,
     reset: Option<(Position, Reply)>,
-    left: Option<Position>,
+}
+
+/// What one turn left for the consumer's task.
+struct Left {
+    inline: Option<Start>,
+    wake_at: Option<Duration>,
+    stopped: bool,
+    problem: Option<anyhow::Error>,
 }
 
 /// After so many events handled without waiting, the consumer looks after everything else.
 const BURST: u32 = 64;
 
-/// Reads both clocks.
-pub(super) fn now(clock: Clock) -> Now {
-    Now { since_start: clock.now(), wall: clock.recorded() }
-}
-
 impl<'a> Drive<'a> {
-    pub(super) fn new(consumer: &'a mut Consumer, claim: &Claim, engine: Engine, kept: &'a Kept) -> Self {
+    pub(super) fn new(
+        consumer: &'a mut Consumer,
+        claim: &Claim,
+        engine: Engine,
+        executors: Vec<Arc<Executor>>,
+        kept: &Arc<Kept>,
+    ) -> Self {
         let shared = Arc::clone(&consumer.shared);
         let spec = Arc::clone(&consumer.spec);
         let filter = Filter { names: spec.names.clone(), context: spec.key.context.clone(), segment: claim.segment };
+        let attempts = Arc::new(Attempts { shared: Arc::clone(&shared), spec, epoch: claim.epoch });
         Self {
-            kept,
-            attempts: Arc::new(Attempts { shared: Arc::clone(&shared), spec, epoch: claim.epoch }),
-            now: now(shared.clock),
+            core: Core::new(engine, attempts, executors, Arc::clone(kept)),
             wake: shared.wake.clone(),
             requests: shared.requests.clone(),
             io: Io { shared, claim: claim.clone(), filter: Arc::new(filter) },
-            engine,
-            out: Output::default(),
             under_way: FuturesUnordered::new(),
             attempt: None,
             permits: VecDeque::new(),
             trouble: None,
             failures: 0,
             look_again: None,
-            random: RandomState::new().hash_one(claim.epoch),
             stopping: false,
             reset: None,
-            left: None,
             consumer,
         }
     }
 
-    pub(super) fn is_paused(&self) -> bool {
-        self.engine.is_paused()
+    /// Consumes until it ends, and until every attempt has returned.
+    pub(super) async fn run(&mut self) -> End {
+        let end = self.consume().await;
+        self.attempt = None;
+        self.core.close().await;
+        self.consumer.paused = self.core.lock().engine.is_paused();
+        end
     }
 
-    pub(super) async fn run(&mut self) -> End {
+    async fn consume(&mut self) -> End {
+        let mut ended: Option<(SlotId, Outcome)> = None;
         let mut burst: u32 = 0;
         loop {
-            if burst.is_multiple_of(BURST) {
-                self.now = now(self.io.shared.clock);
-                if self.kept.is_lost(self.io.shared.clock) {
-                    return End::Lost;
-                }
+            let left = self.turn(ended.take(), burst.is_multiple_of(BURST));
+            if let Some(problem) = left.problem {
+                return End::Again(problem);
             }
-            if let Err(problem) = self.engine.poll(self.now, &mut self.out) {
-                return End::Again(anyhow::Error::new(problem));
+            if burst.is_multiple_of(BURST) && self.core.is_lost() {
+                return End::Lost;
             }
-            self.carry_out();
-            if let Some(start) = self.out.start.take() {
-                let ended_at_once = self.begin(start).await;
+            if let Some(start) = left.inline {
+                ended = self.begin(start).await;
                 burst += 1;
-                if ended_at_once && !self.consumer.attention.is_asked() {
-                    if !burst.is_multiple_of(BURST) {
-                        continue;
-                    }
-                    tokio::task::consume_budget().await;
-                    if let Some(end) = self.look_around().await {
-                        return end;
+                if ended.is_some() && !self.consumer.attention.is_asked() {
+                    if burst.is_multiple_of(BURST) {
+                        tokio::task::consume_budget().await;
+                        if let Some(end) = self.look_around() {
+                            return end;
+                        }
                     }
                     continue;
                 }
+                if ended.is_some() {
+                    // Its outcome goes in before anything else is looked at.
+                    self.core.lock().end_inline(&mut ended);
+                }
             }
-            if self.engine.is_stopped() {
+            if left.stopped {
                 if let Some((to, reply)) = self.reset.take() {
                     return End::Reset { to, reply };
                 }
-                return End::Stopped { left: self.left };
+                return End::Stopped { left: std::mem::take(&mut self.core.lock().left) };
             }
             burst = 0;
             self.publish();
-            if let Some(end) = self.wait().await {
+            if let Some(end) = self.wait(left.wake_at, &mut ended).await {
                 return end;
             }
         }
     }
 
-    /// Starts what the engine asked for, but for the attempt.
-    fn carry_out(&mut self) {
-        if let Some(commit) = self.out.commit.take() {
+    /// Takes a turn with the engine, and starts what only this task can.
+    fn turn(&mut self, mut ended: Option<(SlotId, Outcome)>, fresh: bool) -> Left {
+        let core = Arc::clone(&self.core);
+        let mut inner = core.lock();
+        if fresh || ended.as_ref().is_some_and(|(_, outcome)| !matches!(outcome, Outcome::Handled)) {
+            inner.now = now(self.io.shared.clock);
+        }
+        inner.end_inline(&mut ended);
+        core.step(&mut inner);
+        if let Some(commit) = inner.out.commit.take() {
             self.under_way.push(Box::pin(self.io.clone().commit(commit)));
         }
-        if let Some(after) = self.out.fetch.take() {
+        if let Some(after) = inner.out.fetch.take() {
             // Seen before the read, so that what is appended during it wakes us after it.
             self.wake.mark_unchanged();
-            self.under_way.push(Box::pin(self.io.clone().page(after, self.backoff())));
+            self.under_way.push(Box::pin(self.io.clone().page(after, backoff(self.failures))));
         }
-        for read in self.out.reads.drain(..) {
-            let delay = backoff(self.failures);
-            self.under_way.push(Box::pin(self.io.clone().read(read, delay)));
+        for read in inner.out.reads.drain(..) {
+            self.under_way.push(Box::pin(self.io.clone().read(read, backoff(self.failures))));
         }
-        while self.permits.len() > self.engine.pages_held() {
+        while self.permits.len() > inner.engine.pages_held() {
             self.permits.pop_front();
         }
+        let wake_at = [inner.out.wake_at, self.look_again.map(|(at, _)| at)].into_iter().flatten().min();
+        inner.wakes_at = wake_at;
+        Left {
+            inline: inner.out.inline.take(),
+            wake_at,
+            stopped: inner.engine.is_stopped(),
+            problem: inner.problem.take().map(anyhow::Error::new),
+        }
     }
 
-    /// Begins an attempt, and answers whether it has ended already: most that need not wait do.
-    async fn begin(&mut self, start: Start) -> bool {
-        let slot = start.slot;
-        let mut attempt = self.attempts.begin(start);
+    /// Begins an inline attempt, and answers how it ended if it has already: most that need not wait do.
+    async fn begin(&mut self, start: Start) -> Option<(SlotId, Outcome)> {
+        let slot = start.job.slot;
+        let mut attempt = self.core.attempt(start.job);
         match poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
-            Poll::Ready(outcome) => {
-                self.ended(slot, outcome);
-                true
-            }
+            Poll::Ready(outcome) => Some((slot, outcome_of(outcome))),
             Poll::Pending => {
                 self.attempt = Some((slot, attempt));
-                false
+                None
             }
         }
-    }
-
-    fn ended(&mut self, slot: Slot, outcome: Result<(), Failure>) {
-        if outcome.is_err() {
-            self.now = now(self.io.shared.clock);
-        }
-        // SplitMix64: jitter needs no more.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.engine.ended(slot, outcome, mixed ^ (mixed >> 31), self.now);
     }
 
     /// Takes what is ready, without waiting.
-    async fn look_around(&mut self) -> Option<End> {
+    fn look_around(&mut self) -> Option<End> {
         while let Some(Some(done)) = self.under_way.next().now_or_never() {
             if let Some(end) = self.done(done) {
                 return Some(end);
@@ -207,34 +208,32 @@ impl<'a> Drive<'a> {
     }
 
     /// Waits until something happens.
-    async fn wait(&mut self) -> Option<End> {
+    async fn wait(&mut self, wake_at: Option<Duration>, ended: &mut Option<(SlotId, Outcome)>) -> Option<End> {
         let shared = Arc::clone(&self.io.shared);
+        let core = Arc::clone(&self.core);
         self.consumer.attention.given();
-        let wake_at = [self.out.wake_at, self.look_again.map(|(at, _)| at)].into_iter().flatten().min();
         let attempt_runs = self.attempt.is_some();
+        let was_cut = core.is_cut();
         tokio::select! {
             biased;
-            () = self.kept.lost() => return Some(End::Lost),
-            () = shared.cut.cancelled(), if attempt_runs => self.cut_off(),
+            () = core.lost() => return Some(End::Lost),
+            () = shared.cut.cancelled(), if !was_cut => self.cut_off(ended),
             () = shared.stop.cancelled(), if !self.stopping => {
                 self.stopping = true;
-                self.engine.stop();
+                core.lock().engine.stop();
             }
             Some(command) = self.consumer.commands.recv() => self.obey(command),
-            Some(done) = self.under_way.next(), if !self.under_way.is_empty() => {
-                self.now = now(shared.clock);
-                return self.done(done);
-            }
+            Some(done) = self.under_way.next(), if !self.under_way.is_empty() => return self.done(done),
             (slot, outcome) = outcome(&mut self.attempt), if attempt_runs => {
                 self.attempt = None;
-                self.now = now(shared.clock);
-                self.ended(slot, outcome);
+                *ended = Some((slot, outcome_of(outcome)));
             }
-            Ok(()) = self.wake.changed() => self.engine.head_moved(),
+            () = core.task_needed() => {}
+            Ok(()) = self.wake.changed() => core.lock().engine.head_moved(),
             Ok(()) = self.requests.changed() => self.take_requests(),
             () = sleep_until(shared.clock, wake_at) => {
                 if self.look_again.is_some_and(|(at, _)| at <= shared.clock.now()) {
-                    self.engine.head_moved();
+                    core.lock().engine.head_moved();
                 }
             }
         }
@@ -244,17 +243,17 @@ impl<'a> Drive<'a> {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Pause(reply) => {
-                self.engine.pause();
+                self.core.lock().engine.pause();
                 self.publish();
                 reply.answer(Ok(()));
             }
             Command::Resume(reply) => {
-                self.engine.resume();
+                self.core.lock().engine.resume();
                 self.publish();
                 reply.answer(Ok(()));
             }
             Command::Reset { to, reply } if self.reset.is_none() && !self.stopping => {
-                self.engine.stop();
+                self.core.lock().engine.stop();
                 self.reset = Some((to, reply));
             }
             Command::Reset { reply, .. } => reply.answer(Err(CommitError::Fenced)),
@@ -262,47 +261,53 @@ impl<'a> Drive<'a> {
     }
 
     fn done(&mut self, done: Done) -> Option<End> {
+        let core = Arc::clone(&self.core);
+        let mut inner = core.lock();
+        inner.now = now(self.io.shared.clock);
+        let now = inner.now;
+        let engine = &mut inner.engine;
         match done {
             Done::Page(Ok((page, permit))) => {
                 self.calm();
                 self.look_again = (page.more_above && page.scanned_to >= page.head).then(|| {
                     let wait = self.look_again.map_or(Duration::from_millis(2), |(_, wait)| wait * 2);
                     let wait = wait.min(Duration::from_millis(100));
-                    (self.now.since_start + wait, wait)
+                    (now.since_start + wait, wait)
                 });
                 self.permits.push_back(permit);
-                self.engine.page(page);
+                engine.page(page);
             }
             Done::Page(Err(error)) => {
                 self.troubled("reading the log", error);
-                self.engine.fetch_failed();
+                engine.fetch_failed();
             }
             Done::Read(read, Ok(found)) => {
                 self.calm();
                 match read {
-                    Read::At(asked) => self.engine.recovered(&asked, found.events),
-                    Read::Aggregate { drain, .. } => {
-                        let letters = found.letters.iter().map(|letter| letter.position).collect();
-                        self.engine.drained(drain, found.events, letters);
+                    Read::At(asked) => engine.recovered(&asked, found.events, now),
+                    Read::Aggregate { lane, .. } => {
+                        let letters: Vec<_> = found.letters.iter().map(|letter| letter.position).collect();
+                        engine.drained(lane, found.events, &letters, now);
                     }
-                    Read::Letters { request, .. } => self.engine.letters(request, found.letters, found.last),
+                    Read::Letters { request, .. } => engine.letters(request, found.letters, found.last),
+                    Read::Letter(position) => engine.redriven(position, found.events.into_iter().next(), now),
                 }
             }
             Done::Read(read, Err(error)) => {
                 self.troubled("reading again", error);
-                self.engine.read_failed(read);
+                engine.read_failed(read);
             }
             Done::Commit(Ok(revision)) => {
                 self.calm();
-                self.engine.committed(revision, self.now);
+                engine.committed(revision, now);
             }
             Done::Commit(Err(CommitError::Store(error))) => {
                 self.troubled("writing the checkpoint", error);
-                self.under_way.push(Box::pin(self.io.clone().resolve(self.backoff())));
+                self.under_way.push(Box::pin(self.io.clone().resolve(backoff(self.failures))));
             }
-            Done::Resolved(Ok(stored)) => match self.engine.replaces() {
-                Some(replaced) if stored == replaced.next() => self.engine.committed(stored, self.now),
-                Some(replaced) if stored == replaced => self.engine.commit_failed(self.now),
+            Done::Resolved(Ok(stored)) => match engine.replaces() {
+                Some(replaced) if stored == replaced.next() => engine.committed(stored, now),
+                Some(replaced) if stored == replaced => engine.commit_failed(now),
                 _ => {
                     return Some(End::Again(anyhow::anyhow!(
                         "the stored checkpoint is at an unknown revision {stored}"
@@ -311,11 +316,11 @@ impl<'a> Drive<'a> {
             },
             Done::Resolved(Err(CommitError::Store(error))) => {
                 self.troubled("reading the checkpoint back", error);
-                self.under_way.push(Box::pin(self.io.clone().resolve(self.backoff())));
+                self.under_way.push(Box::pin(self.io.clone().resolve(backoff(self.failures))));
             }
             // A write that was sent again after it had been made: nobody else writes under this epoch.
             Done::Commit(Err(CommitError::Superseded { stored, replaced })) if stored == replaced.next() => {
-                self.engine.committed(stored, self.now);
+                engine.committed(stored, now);
             }
             Done::Commit(Err(CommitError::Fenced)) | Done::Resolved(Err(CommitError::Fenced)) => {
                 return Some(End::Lost);
@@ -328,27 +333,29 @@ impl<'a> Drive<'a> {
     }
 
     /// The shutdown's budget is spent.
-    fn cut_off(&mut self) {
-        let Some((slot, attempt)) = self.attempt.take() else { return };
-        drop(attempt);
-        if let Some(event) = self.engine.cut_off(slot) {
+    fn cut_off(&mut self, ended: &mut Option<(SlotId, Outcome)>) {
+        self.core.cut_off();
+        if let Some((slot, attempt)) = self.attempt.take() {
+            drop(attempt);
+            *ended = Some((slot, Outcome::CutOff));
+        }
+        let inner = self.core.lock();
+        for position in inner.engine.running() {
             tracing::warn!(
-                consumer = %self.consumer.spec.key, event = event.name(), position = %event.position(),
-                aggregate = %event.aggregate(),
-                "the shutdown's budget is spent: its handler was cut off; the event is delivered again after the start"
+                consumer = %self.consumer.spec.key, %position,
+                "the shutdown's budget is spent: the event's handler is cut off"
             );
-            self.left = Some(event.position());
         }
     }
 
     fn take_requests(&mut self) {
         self.requests.mark_unchanged();
         let open = self.consumer.open_requests();
-        self.engine.requests(&open);
+        self.core.lock().engine.requests(&open);
     }
 
     fn publish(&self) {
-        self.consumer.status.publish(&self.engine, self.trouble.as_deref());
+        self.consumer.status.publish(&self.core.lock().engine, self.trouble.as_deref());
     }
 
     fn troubled(&mut self, doing: &str, error: impl Into<anyhow::Error>) {
@@ -366,10 +373,6 @@ impl<'a> Drive<'a> {
         }
         self.failures = 0;
     }
-
-    fn backoff(&self) -> Duration {
-        backoff(self.failures)
-    }
 }
 
 /// The delay before the store is asked again after so many failures in a row.
@@ -377,7 +380,11 @@ fn backoff(failures: u32) -> Duration {
     if failures == 0 { Duration::ZERO } else { Duration::from_millis(50 << failures.min(6)) }
 }
 
-async fn outcome(attempt: &mut Option<(Slot, Attempt)>) -> (Slot, Result<(), Failure>) {
+fn outcome_of(outcome: Result<(), Failure>) -> Outcome {
+    outcome.map_or_else(Outcome::Failed, |()| Outcome::Handled)
+}
+
+async fn outcome(attempt: &mut Option<(SlotId, Attempt)>) -> (SlotId, Result<(), Failure>) {
     match attempt {
         Some((slot, attempt)) => (*slot, attempt.await),
         None => std::future::pending().await,

@@ -72,13 +72,14 @@ impl Io {
         wait(delay).await;
         let found = match &read {
             Read::At(positions) => self.at(positions.clone()).await,
-            Read::Aggregate { aggregate, after, until, .. } => {
+            Read::Letter(position) => self.at(vec![*position]).await,
+            Read::Aggregate { aggregate, after, until, max, .. } => {
                 self.aggregate(ReadAggregate {
                     aggregate: aggregate.clone(),
                     after: *after,
                     until: *until,
                     filter: Arc::clone(&self.filter),
-                    max_events: LETTERS,
+                    max_events: *max,
                     max_payload: self.shared.settings.payload_limit,
                 })
                 .await

@@ -68,12 +68,18 @@ pub struct ConsumerStatus {
     pub parked: u64,
     /// Attempts that failed since the claim was taken.
     pub failed_attempts: u64,
+    /// Of these, those for which a dependency was to blame.
+    pub transient_failures: u64,
+    /// Events that were taken out of memory because their aggregate was busy, to be read again in its turn.
+    pub aside: u64,
+    /// Events that waited longer than a second for a permit.
+    pub submit_timeouts: u64,
     /// Aggregates held behind a dead event.
     pub held_aggregates: usize,
     /// The event that keeps failing.
     pub failing: Option<FailingEvent>,
-    /// The event that the end of a shutdown cut off.
-    pub left: Option<Position>,
+    /// The events that the end of a shutdown cut off.
+    pub left: Vec<Position>,
 }
 
 /// Where a consumer's status is published.
@@ -95,9 +101,12 @@ impl StatusCell {
             dead: 0,
             parked: 0,
             failed_attempts: 0,
+            aside: 0,
+            transient_failures: 0,
+            submit_timeouts: 0,
             held_aggregates: 0,
             failing: None,
-            left: None,
+            left: Vec::new(),
         }))
     }
 
@@ -128,7 +137,7 @@ impl StatusCell {
         is_new
     }
 
-    pub(crate) fn stopped(&self, left: Option<Position>) {
+    pub(crate) fn stopped(&self, left: Vec<Position>) {
         self.0.send_modify(|status| {
             status.state = ConsumerState::Stopped;
             status.left = left;
@@ -138,7 +147,7 @@ impl StatusCell {
     /// Publishes how the engine stands. `trouble` is what keeps its reads or writes from being made.
     pub(crate) fn publish(&self, engine: &Engine, trouble: Option<&str>) {
         let failing = engine.failing();
-        let Counts { handled, skipped, dead, parked, failed_attempts } = engine.counts();
+        let counts = engine.counts();
         self.0.send_modify(|status| {
             status.state = match () {
                 () if engine.is_paused() => ConsumerState::Paused,
@@ -150,11 +159,14 @@ impl StatusCell {
             status.frontier = engine.frontier();
             status.settled_to = engine.settled_to();
             status.head = engine.head();
-            status.handled = handled;
-            status.skipped = skipped;
-            status.dead = dead;
-            status.parked = parked;
-            status.failed_attempts = failed_attempts;
+            status.handled = counts.handled;
+            status.skipped = counts.skipped;
+            status.dead = counts.dead;
+            status.parked = counts.parked;
+            status.failed_attempts = counts.failed_attempts;
+            status.aside = counts.aside;
+            status.transient_failures = counts.transient_failures;
+            status.submit_timeouts = counts.submit_timeouts;
             status.held_aggregates = engine.keys_dead();
             status.failing = failing.map(FailingEvent::from);
         });

@@ -51,23 +51,31 @@ impl Keys {
         Some(entry.newest)
     }
 
-    /// Whether the event is kept back; notes that it was.
-    pub(crate) fn parks(&mut self, event: &RecordedEvent) -> bool {
-        if self.by_hash.is_empty() {
-            return false;
-        }
-        let Some(entries) = self.by_hash.get_mut(&event.key_hash()) else { return false };
-        let of_event = event.aggregate();
-        let Some(entry) = entries.iter_mut().find(|entry| entry.held.aggregate.as_ref() == of_event) else {
-            return false;
-        };
-        entry.newest = entry.newest.max(event.position());
-        true
+    /// Why the event's aggregate is held, if it is.
+    pub(crate) fn why(&self, event: &RecordedEvent) -> Option<WhyHeld> {
+        self.of_event(event).map(|entry| entry.held.why)
     }
 
-    /// Holds the event's aggregate behind it, because it is dead.
-    pub(crate) fn die(&mut self, event: &RecordedEvent) -> HeldKey {
-        self.change(event.aggregate().to_owned(), event.position(), WhyHeld::Dead)
+    /// Whether what is held of the event's aggregate comes after it.
+    pub(crate) fn begins_after(&self, event: &RecordedEvent) -> bool {
+        self.of_event(event).is_some_and(|entry| entry.held.from > event.position())
+    }
+
+    /// Notes that the event of a held aggregate is kept back.
+    pub(crate) fn keep_back(&mut self, event: &RecordedEvent) {
+        let of_event = event.aggregate();
+        let entries = self.by_hash.get_mut(&event.key_hash()).into_iter().flatten();
+        for entry in entries.filter(|entry| entry.held.aggregate.as_ref() == of_event) {
+            entry.newest = entry.newest.max(event.position());
+        }
+    }
+
+    fn of_event(&self, event: &RecordedEvent) -> Option<&Entry> {
+        if self.by_hash.is_empty() {
+            return None;
+        }
+        let of_event = event.aggregate();
+        self.by_hash.get(&event.key_hash())?.iter().find(|entry| entry.held.aggregate.as_ref() == of_event)
     }
 
     /// What was held of an aggregate waits, from `from` on, to be read again.
@@ -75,15 +83,15 @@ impl Keys {
         self.change(aggregate, from, WhyHeld::Waiting)
     }
 
-    /// The aggregate is held behind a dead event at `from`.
-    pub(crate) fn dead_at(&mut self, aggregate: Aggregate, from: Position) -> HeldKey {
-        self.change(aggregate, from, WhyHeld::Dead)
-    }
-
-    fn change(&mut self, aggregate: Aggregate, from: Position, why: WhyHeld) -> HeldKey {
+    /// Holds an aggregate from `from` on, in place of what was known of it.
+    pub(crate) fn change(&mut self, aggregate: Aggregate, from: Position, why: WhyHeld) -> HeldKey {
         let held = HeldKey { aggregate, from, why };
         self.hold(held.clone());
         held
+    }
+
+    pub(crate) fn any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     pub(crate) fn get(&self, aggregate: &Aggregate) -> Option<&HeldKey> {

@@ -33,9 +33,10 @@ pub(crate) struct Cadence {
 pub(crate) struct Pending {
     cadence: Cadence,
     revision: Revision,
-    frontier: Position,
     moved: bool,
-    closed: Vec<Position>,
+    /// What is stored as open, or will be by the write under way; sorted.
+    open: Vec<Position>,
+    frontier: Position,
     keys: HashMap<Aggregate, Option<HeldKey>>,
     retries: BTreeMap<Position, Option<StoredRetry>>,
     starts: BTreeMap<Position, Option<Started>>,
@@ -67,13 +68,19 @@ struct Writing {
 }
 
 impl Pending {
-    pub(crate) fn new(cadence: Cadence, revision: Revision, frontier: Position, now: Duration) -> Self {
+    pub(crate) fn new(
+        cadence: Cadence,
+        revision: Revision,
+        frontier: Position,
+        open: &[Position],
+        now: Duration,
+    ) -> Self {
         Self {
             cadence,
             revision,
             frontier,
             moved: false,
-            closed: Vec::new(),
+            open: open.to_vec(),
             keys: HashMap::new(),
             retries: BTreeMap::new(),
             starts: BTreeMap::new(),
@@ -91,34 +98,11 @@ impl Pending {
         }
     }
 
-    pub(crate) fn frontier(&self) -> Position {
-        self.frontier
-    }
-
     // ---- changes
 
-    /// The event at this position, above the frontier, has settled. Only `counts` ones hasten the next write.
-    pub(crate) fn settled(&mut self, position: Position, counts: bool) {
-        debug_assert!(position > self.frontier, "{position} settled at frontier {}", self.frontier);
-        self.frontier = position;
+    /// The frontier, or what is open below it, has changed.
+    pub(crate) fn moved(&mut self) {
         self.moved = true;
-        if counts {
-            self.count();
-        }
-    }
-
-    /// Nothing that matches lies between the frontier and here.
-    pub(crate) fn scanned(&mut self, to: Position) {
-        if to > self.frontier {
-            self.frontier = to;
-            self.moved = true;
-        }
-    }
-
-    /// An open position has settled.
-    pub(crate) fn close(&mut self, position: Position) {
-        self.closed.push(position);
-        self.count();
     }
 
     /// One more event has settled.
@@ -186,7 +170,8 @@ impl Pending {
         self.names = Some(names);
     }
 
-    fn soon(&mut self) -> u64 {
+    /// Has the next write made at once, and answers which it is.
+    pub(crate) fn soon(&mut self) -> u64 {
         self.urgent = true;
         self.written + u64::from(self.writing.is_some()) + 1
     }
@@ -197,32 +182,37 @@ impl Pending {
         self.written >= write
     }
 
-    /// The next write, if it is time for one. `idle` where nothing else is ready.
-    pub(crate) fn commit(&mut self, idle: bool, stopping: bool, now: Duration) -> Option<Commit> {
+    /// Whether it is time for a write. `idle` where nothing else is ready.
+    pub(crate) fn is_due(&mut self, idle: bool, stopping: bool, now: Duration) -> bool {
         self.now = now;
-        if let Some(writing) = &mut self.writing {
-            let due = writing.again_at.is_some_and(|at| at <= now || stopping);
-            return due.then(|| {
-                writing.again_at = None;
-                writing.commit.clone()
-            });
+        if self.writing.is_some() {
+            return false;
         }
-        let due = self.urgent
-            || (stopping && self.is_dirty())
-            || (self.settled > 0
-                && (idle
-                    || self.cadence.every_event
-                    || self.settled >= self.cadence.events
-                    || self.settled_since.is_some_and(|since| now >= since + self.cadence.every)))
-            || (self.is_dirty() && now >= self.last_write + self.cadence.skipped_every);
-        due.then(|| self.snapshot())
+        let settled = self.settled > 0
+            && (idle
+                || self.cadence.every_event
+                || self.settled >= self.cadence.events
+                || self.settled_since.is_some_and(|since| now >= since + self.cadence.every));
+        self.urgent || settled || (self.is_dirty() && (stopping || now >= self.last_write + self.cadence.skipped_every))
     }
 
-    fn snapshot(&mut self) -> Commit {
+    /// The write that the store has not got, if it is time to make it again.
+    pub(crate) fn again(&mut self, stopping: bool, now: Duration) -> Option<Commit> {
+        let writing = self.writing.as_mut()?;
+        writing.again_at.take_if(|at| *at <= now || stopping)?;
+        Some(writing.commit.clone())
+    }
+
+    /// Makes a write of everything that has changed; `open` is what is unsettled at or below `frontier`, sorted.
+    pub(crate) fn write(&mut self, frontier: Position, open: Vec<Position>) -> Commit {
+        self.frontier = self.frontier.max(frontier);
+        let (opened, closed) = difference(&self.open, &open);
+        self.open = open;
         let mut commit = Commit {
             replaces: self.revision,
             frontier: self.frontier,
-            closed: std::mem::take(&mut self.closed),
+            opened,
+            closed,
             names: self.names.take(),
             requests: std::mem::take(&mut self.requests).into_values().collect(),
             ..Commit::default()
@@ -248,6 +238,19 @@ impl Pending {
         commit
     }
 
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// The number of the last write that was made.
+    pub(crate) fn last_written(&self) -> u64 {
+        self.written
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.now
+    }
+
     pub(crate) fn written(&mut self, revision: Revision, now: Duration) {
         debug_assert!(self.writing.is_some(), "a write was made that nobody asked for");
         self.writing = None;
@@ -268,8 +271,7 @@ impl Pending {
         self.moved
             || self.settled > 0
             || self.names.is_some()
-            || !(self.closed.is_empty()
-                && self.keys.is_empty()
+            || !(self.keys.is_empty()
                 && self.retries.is_empty()
                 && self.starts.is_empty()
                 && self.letters.is_empty()
@@ -311,6 +313,23 @@ fn split<T>(changes: &mut BTreeMap<Position, Option<T>>, made: &mut Vec<T>, ende
         match change {
             Some(change) => made.push(change),
             None => ended.push(position),
+        }
+    }
+}
+
+/// What is in `new` alone, and what is in `old` alone; both are sorted.
+fn difference(old: &[Position], new: &[Position]) -> (Vec<Position>, Vec<Position>) {
+    let (mut opened, mut closed) = (Vec::new(), Vec::new());
+    let (mut old, mut new) = (old.iter().copied().peekable(), new.iter().copied().peekable());
+    loop {
+        match (old.peek(), new.peek()) {
+            (None, None) => return (opened, closed),
+            (Some(before), Some(now)) if before == now => {
+                old.next();
+                new.next();
+            }
+            (Some(before), now) if now.is_none_or(|now| before < now) => closed.extend(old.next()),
+            _ => opened.extend(new.next()),
         }
     }
 }

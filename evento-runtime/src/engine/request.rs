@@ -5,7 +5,10 @@ use evento_core::{
     store::{Action, DeadEvent, RequestId, RequestProgress, RequestState, StoredRequest},
 };
 
-use super::{Engine, Output, Read};
+use super::{
+    Engine, Output, Read,
+    lane::{Aside, Identity},
+};
 
 /// Stored requests, carried out one after the other.
 #[derive(Debug, Default)]
@@ -27,11 +30,35 @@ struct Run {
     read_to: Position,
     /// The letter that is being handled again.
     letter: Option<Position>,
+    /// It parks nothing, and so is read by itself.
+    alone: Option<Alone>,
     /// Aggregates of which a letter has failed again: their later letters are not tried.
     failed: HashSet<Aggregate>,
 }
 
+/// A letter that parks nothing, on its way to be handled again.
+#[derive(Debug)]
+struct Alone {
+    letter: DeadEvent,
+    /// Its event has been asked for.
+    read: bool,
+}
+
 impl Requests {
+    /// The letter that parks nothing and whose event was read.
+    pub(crate) fn alone(&mut self, position: Position) -> Option<DeadEvent> {
+        let alone = self.run.as_mut()?.alone.take_if(|alone| alone.letter.position == position)?;
+        Some(alone.letter)
+    }
+
+    pub(crate) fn redrive_failed(&mut self, position: Position) {
+        if let Some(alone) = self.run.as_mut().and_then(|run| run.alone.as_mut())
+            && alone.letter.position == position
+        {
+            alone.read = false;
+        }
+    }
+
     /// Takes up what is open. Answers the letter to give up where the request under way has been stopped.
     pub(crate) fn update(&mut self, open: &[StoredRequest]) -> Option<Position> {
         self.queue.retain(|queued| open.iter().any(|request| request.id == queued.id));
@@ -65,6 +92,10 @@ impl Requests {
 
     pub(crate) fn ask(&mut self, out: &mut Output) {
         let Some(run) = &mut self.run else { return };
+        if let Some(alone) = run.alone.as_mut().filter(|alone| !alone.read) {
+            alone.read = true;
+            out.reads.push(Read::Letter(alone.letter.position));
+        }
         if run.letters.is_empty() && run.letter.is_none() && !run.reading && !run.last {
             run.reading = true;
             out.reads.push(Read::Letters {
@@ -84,6 +115,7 @@ impl Run {
             last: false,
             read_to: request.at,
             letter: None,
+            alone: None,
             failed: HashSet::new(),
             request,
         }
@@ -119,7 +151,8 @@ impl Engine {
                 }
                 return;
             };
-            if self.drains.contains(&letter.aggregate) {
+            // What is under way with its aggregate comes first.
+            if self.lanes.contains(&letter.aggregate) {
                 return;
             }
             let Some(letter) = run.letters.pop_front() else { return };
@@ -129,9 +162,13 @@ impl Engine {
                     run.letter = Some(letter.position);
                     self.letter_failed(letter.position);
                 }
+                Action::Retry if letter.parks => {
+                    run.letter = Some(letter.position);
+                    self.redrive(letter);
+                }
                 Action::Retry => {
                     run.letter = Some(letter.position);
-                    self.drains.redrive(letter);
+                    run.alone = Some(Alone { letter, read: false });
                 }
             }
         }
@@ -141,7 +178,9 @@ impl Engine {
         if letter.parks && self.keys.get(&letter.aggregate).is_some_and(|held| held.from == letter.position) {
             let held = self.keys.wait(letter.aggregate.clone(), letter.position.just_after());
             self.pending.hold(held);
-            self.drains.queue(letter.aggregate);
+            let hash = letter.aggregate.key_hash();
+            let aside = Aside { released: true, ..Aside::new(letter.position) };
+            self.set_aside(Identity::Aggregate(letter.aggregate), hash, aside);
         }
         self.letter_ended(letter.position, false);
     }

@@ -139,20 +139,6 @@ fn not_registered(
     Problem::new(what, cure).at(handler.location).note(known)
 }
 
-/// Refuses handlers under an executor for as long as executors do not run them.
-pub(super) fn parallel_not_built(
-    components: &[ComponentDescriptor],
-    executors: &[ConsumerExecutor],
-    problems: &mut Vec<Problem>,
-) {
-    for (component, handler, name) in named(components).filter(|(.., name)| is_registered(executors, name)) {
-        let handler_name = handler_name(component, handler);
-        let what = format!("{handler_name} names executor `{name}`, and this version does not run executors yet");
-        let cure = "leave `executor` out: the handler then runs inline, one event at a time";
-        problems.push(Problem::new(what, cure).at(handler.location));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,14 +220,5 @@ mod tests {
         assert!(text[1].contains("make executor `a` `pooled`") && text[1].contains("makes it `tasks`"), "{text:?}");
         assert!(text[2].contains("change executor `a` twice"), "{text:?}");
         assert!(text[3].contains("2 executors are named `b`") && text[3].contains("the settings"), "{text:?}");
-    }
-
-    #[test]
-    fn a_handler_under_a_registered_executor_is_refused_until_executors_run() {
-        let text = problems_of(shop().executor(tasks("read-model", 4)).provide(Parallel), &[]);
-        assert_eq!(text.len(), 2, "{text:?}");
-        assert!(text[0].contains("names executor `audit`, which is not registered"), "{text:?}");
-        assert!(text[1].contains("`on_placed` (src/parallel.rs:5)"), "{text:?}");
-        assert!(text[1].contains("does not run executors yet"), "{text:?}");
     }
 }

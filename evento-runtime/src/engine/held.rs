@@ -1,0 +1,322 @@
+use std::{sync::Arc, time::Duration};
+
+use evento_core::{
+    Position, RecordedEvent,
+    store::{DeadEvent, WhyHeld},
+};
+
+use super::{
+    Engine, Now, Output, Read, Run,
+    lane::{Aside, Found, Identity, ReadState},
+    slot::{LaneId, Origin, Slot, SlotId, Stage},
+};
+
+/// The most events of one aggregate that are read again at once.
+const AT_ONCE: usize = 64;
+
+impl Engine {
+    /// Notes that part of an aggregate is held, and to be read again.
+    pub(super) fn set_aside(&mut self, identity: Identity, hash: u64, aside: Aside) {
+        let lane = match self.lanes.find(hash, identity.aggregate()) {
+            Found::Lane(lane) => lane,
+            // Two aggregates of one hash: the second has no lane until the first is done with it.
+            Found::Collision => return,
+            Found::None => self.lanes.open(identity, hash),
+        };
+        if !aside.released {
+            self.asides += 1;
+        }
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.aside = Some(aside);
+        }
+        self.lanes.aside.push_back(lane);
+    }
+
+    /// Takes a lane's events out of memory until its first one is due again.
+    pub(super) fn hold_lane(&mut self, lane: LaneId, due: Duration) {
+        let ids = self.slots_of(lane);
+        let Some(first) = ids.first().and_then(|id| self.slots.get(*id)) else { return };
+        let (event, position, released) =
+            (Arc::clone(&first.event), first.position(), first.origin == Origin::Released);
+        for id in ids {
+            self.vacate(id);
+        }
+        let held = self.keys.change(event.aggregate().to_owned(), position, WhyHeld::Retrying);
+        self.pending.hold(held);
+        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
+        (of_lane.head, of_lane.tail, of_lane.len, of_lane.blocked) = (None, None, 0, false);
+        match &mut of_lane.aside {
+            Some(aside) => {
+                aside.after = position.just_before();
+                aside.due = due;
+                aside.read = ReadState::Wanted;
+                aside.changed = true;
+                self.lanes.aside.push_back(lane);
+            }
+            None => {
+                let aside = Aside { due, released, ..Aside::new(position.just_before()) };
+                self.set_aside(Identity::Event(Arc::clone(&event)), event.key_hash(), aside);
+            }
+        }
+    }
+
+    pub(super) fn slots_of(&self, lane: LaneId) -> Vec<SlotId> {
+        let mut ids = Vec::new();
+        let mut next = self.lanes.get(lane).and_then(|lane| lane.head);
+        while let Some(id) = next {
+            ids.push(id);
+            next = self.slots.get(id).and_then(|slot| slot.next);
+        }
+        ids
+    }
+
+    /// How many events that were read again may be in memory.
+    fn room_again(&self) -> usize {
+        let capacity: usize = self.uses.iter().map(|used| used.limits.capacity).sum();
+        capacity.max(AT_ONCE).saturating_sub(self.again)
+    }
+
+    /// Asks for the held events whose turn it is.
+    pub(super) fn ask_for_held(&mut self, now: Now, out: &mut Output) {
+        // What was open comes before what is held behind it.
+        if !self.unrecovered.is_empty() || self.paused {
+            return;
+        }
+        let mut room = self.room_again();
+        for _ in 0..self.lanes.aside.len() {
+            if room == 0 {
+                return;
+            }
+            let Some(id) = self.lanes.aside.pop_front() else { return };
+            let Some(lane) = self.lanes.get_mut(id) else { continue };
+            let Some(aside) = &mut lane.aside else { continue };
+            if aside.read != ReadState::Wanted {
+                continue;
+            }
+            if lane.blocked || lane.len > 1 || aside.due > now.since_start {
+                self.lanes.aside.push_back(id);
+                continue;
+            }
+            let until = self.admitted.max(aside.redriven.as_ref().map_or(self.admitted, |letter| letter.position));
+            aside.read = ReadState::Asked { until };
+            let max = room.min(AT_ONCE);
+            out.reads.push(Read::Aggregate {
+                lane: id,
+                aggregate: lane.identity.aggregate().to_owned(),
+                after: aside.after,
+                until,
+                max,
+            });
+            room -= max;
+        }
+        self.ask_for_returning(now, room, out);
+    }
+
+    /// Asks for the events that gave their slot back and are due again.
+    fn ask_for_returning(&mut self, now: Now, room: usize, out: &mut Output) {
+        let due = self
+            .off_slot
+            .iter()
+            .filter(|(position, due)| **due <= now.since_start && !self.returning.contains(position));
+        let due: Vec<_> = due.map(|(position, _)| *position).take(room).collect();
+        if !due.is_empty() {
+            self.returning.extend(due.iter().copied());
+            out.reads.push(Read::At(due));
+        }
+    }
+
+    pub(super) fn held_read_failed(&mut self, lane: LaneId) {
+        if let Some(aside) = self.lanes.get_mut(lane).and_then(|lane| lane.aside.as_mut()) {
+            aside.read = ReadState::Wanted;
+            self.lanes.aside.push_back(lane);
+        }
+    }
+
+    /// The events and letters that `Read::Aggregate` asked for.
+    pub(crate) fn drained(&mut self, lane: LaneId, events: Vec<Arc<RecordedEvent>>, letters: &[Position], now: Now) {
+        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
+        let Some(aside) = &mut of_lane.aside else { return };
+        let ReadState::Asked { until } = aside.read else { return };
+        aside.read = ReadState::Wanted;
+        if let Some(letter) = aside.redriven.as_ref().map(|letter| letter.position)
+            && events.first().is_none_or(|event| event.position() != letter)
+        {
+            // The log holds the event no more, or no handler takes it any more.
+            self.drop_lane(lane);
+            self.letter_failed(letter);
+            return;
+        }
+        let Some(last) = events.last().map(|event| event.position()) else {
+            self.nothing_held(lane, until);
+            return;
+        };
+        aside.after = last;
+        aside.changed = true;
+        let released = aside.released;
+        self.lanes.aside.push_back(lane);
+        for event in events {
+            let position = event.position();
+            let Some(&handler) = self.config.routes.get(event.name()) else { continue };
+            if matches!(self.config.policies[handler].run, Run::Executor { ordered: false, .. }) {
+                // The stream has handed it out: it neither parks nor is parked.
+                continue;
+            }
+            let redriven = self.take_redriven(lane, position);
+            if redriven.is_none() && letters.contains(&position) {
+                self.dead_again(lane, position);
+                return;
+            }
+            let origin = match (&redriven, released) {
+                (Some(_), _) => Origin::Redriven,
+                (None, true) => Origin::Released,
+                (None, false) => Origin::Again,
+            };
+            let mut slot = Slot::new(event, handler, origin);
+            if let Some(letter) = redriven {
+                slot.redrive(&letter);
+            }
+            let id = self.occupy(slot);
+            if self.enqueue(lane, id) {
+                self.recall(id, position, now);
+            }
+        }
+    }
+
+    fn take_redriven(&mut self, lane: LaneId, position: Position) -> Option<DeadEvent> {
+        let aside = self.lanes.get_mut(lane)?.aside.as_mut()?;
+        aside.redriven.take_if(|letter| letter.position == position)
+    }
+
+    /// Nothing of the lane is held below `until`: the aggregate is live again, unless something was kept back since.
+    fn nothing_held(&mut self, lane: LaneId, until: Position) {
+        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
+        let aggregate = of_lane.identity.aggregate().to_owned();
+        let Some(aside) = &mut of_lane.aside else { return };
+        if self.keys.newest(&aggregate).is_some_and(|newest| newest > until) {
+            aside.after = aside.after.max(until);
+            self.lanes.aside.push_back(lane);
+            return;
+        }
+        if !aside.released {
+            self.asides -= 1;
+        }
+        of_lane.aside = None;
+        self.keys.release(&aggregate);
+        self.pending.release(aggregate);
+        self.lanes.close_if_empty(lane);
+    }
+
+    /// The lane has come to a letter: what is behind it is parked again.
+    fn dead_again(&mut self, lane: LaneId, position: Position) {
+        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
+        let aggregate = of_lane.identity.aggregate().to_owned();
+        if of_lane.aside.take().is_some_and(|aside| !aside.released) {
+            self.asides -= 1;
+        }
+        let held = self.keys.change(aggregate, position, WhyHeld::Dead);
+        self.pending.hold(held);
+        self.lanes.close_if_empty(lane);
+    }
+
+    /// Takes everything of a lane out of memory and forgets what is held of it: its key says what becomes of it.
+    pub(super) fn drop_lane(&mut self, lane: LaneId) {
+        for id in self.slots_of(lane) {
+            self.vacate(id);
+        }
+        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
+        (of_lane.head, of_lane.tail, of_lane.len, of_lane.blocked) = (None, None, 0, false);
+        if of_lane.aside.take().is_some_and(|aside| !aside.released) {
+            self.asides -= 1;
+        }
+        self.lanes.close_if_empty(lane);
+    }
+
+    /// Where what is held of a lane begins: at its first event that was read again and has not settled.
+    pub(super) fn held_changes(&mut self) {
+        let mut changes = Vec::new();
+        for lane in self.lanes.iter_mut() {
+            if let Some(aside) = lane.aside.as_mut().filter(|aside| aside.changed && aside.redriven.is_none()) {
+                aside.changed = false;
+                changes.push((lane.identity.aggregate().to_owned(), lane.head, aside.after.just_after()));
+            }
+        }
+        for (aggregate, head, after) in changes {
+            let mut from = after;
+            let mut next = head;
+            while let Some(slot) = next.and_then(|id| self.slots.get(id)) {
+                if slot.origin != Origin::Stream && !self.is_passed(slot) {
+                    from = slot.position();
+                    break;
+                }
+                next = slot.next;
+            }
+            // A dead event that is handled again keeps its key as it is until it has been.
+            if self.keys.get(&aggregate).is_some_and(|held| held.why != WhyHeld::Dead && held.from != from) {
+                let held = self.keys.change(aggregate, from, WhyHeld::Waiting);
+                self.pending.hold(held);
+            }
+        }
+    }
+
+    // ---- dead events that are handled again
+
+    /// Has a dead event handled again, then what is parked behind it.
+    pub(super) fn redrive(&mut self, letter: DeadEvent) {
+        let hash = letter.aggregate.key_hash();
+        let identity = Identity::Aggregate(letter.aggregate.clone());
+        let after = letter.position.just_before();
+        let aside = Aside { released: true, changed: false, redriven: Some(letter), ..Aside::new(after) };
+        self.set_aside(identity, hash, aside);
+    }
+
+    /// The event of a letter that parks nothing.
+    pub(crate) fn redriven(&mut self, position: Position, event: Option<Arc<RecordedEvent>>, now: Now) {
+        let Some(letter) = self.requests.alone(position) else { return };
+        let handler = event.as_ref().and_then(|event| self.config.routes.get(event.name())).copied();
+        let (Some(event), Some(handler)) = (event, handler) else {
+            self.letter_failed(position);
+            return;
+        };
+        let ordered = !matches!(self.config.policies[handler].run, Run::Executor { ordered: false, .. });
+        let (hash, mut slot) = (event.key_hash(), Slot::new(Arc::clone(&event), handler, Origin::Redriven));
+        slot.redrive(&letter);
+        let lane = match self.lanes.find(hash, event.aggregate()) {
+            _ if !ordered => None,
+            Found::Lane(lane) => Some(lane),
+            Found::None => Some(self.lanes.open(Identity::Event(event), hash)),
+            Found::Collision => {
+                self.letter_failed(position);
+                return;
+            }
+        };
+        let id = self.occupy(slot);
+        if lane.is_none_or(|lane| self.enqueue(lane, id)) {
+            self.make_ready(id, now, false);
+        }
+    }
+
+    /// Gives up a dead event's being handled again; an attempt that runs ends as it ends.
+    pub(super) fn abandon(&mut self, letter: Position) {
+        let found = self.slots.iter().find(|slot| slot.origin == Origin::Redriven && slot.position() == letter);
+        if found.is_some_and(|slot| matches!(slot.stage, Stage::Running | Stage::Recording | Stage::Dying)) {
+            return;
+        }
+        let lane = found.and_then(|slot| slot.lane).or_else(|| self.lanes.redriving(letter));
+        let parks = found.is_none_or(|slot| self.keys.get(&slot.event.aggregate().to_owned()).is_some());
+        match lane {
+            Some(lane) if parks => self.drop_lane(lane),
+            _ => {}
+        }
+    }
+
+    /// The event of the lane's head is handled: its key waits from the next event on.
+    pub(super) fn released(&mut self, lane: LaneId, position: Position) {
+        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
+        let aggregate = of_lane.identity.aggregate().to_owned();
+        if let Some(aside) = &mut of_lane.aside {
+            aside.changed = true;
+        }
+        let held = self.keys.change(aggregate, position.just_after(), WhyHeld::Waiting);
+        self.pending.hold(held);
+    }
+}

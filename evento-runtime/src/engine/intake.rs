@@ -1,0 +1,408 @@
+use std::{ops::Bound, sync::Arc};
+
+use evento_core::{OnDead, Position, RecordedEvent, store::WhyHeld};
+
+use super::{
+    Engine, Mutant, Now, OutOfOrder, Read, Run,
+    lane::{Aside, Found, Identity},
+    slot::{LaneId, Origin, Slot, SlotId, Stage},
+};
+
+/// What became of an event that was looked at.
+enum Intake {
+    /// It has a slot, or has settled, or is held: the next one's turn.
+    Taken,
+    /// Nothing more can be taken in until something ends.
+    Full,
+}
+
+impl Engine {
+    /// Takes in what there is room for, and wakes what is due.
+    ///
+    /// # Errors
+    /// [`OutOfOrder`] where the source cannot be trusted.
+    pub(crate) fn admit(&mut self, now: Now) -> Result<(), OutOfOrder> {
+        self.advance_requests();
+        self.settle_written();
+        self.wake_due(now);
+        while self.admits(now) {
+            let Some(event) = self.peek()? else { break };
+            match self.take_in(&event, now) {
+                Intake::Taken => self.advance(&event)?,
+                Intake::Full => break,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn admits(&self, now: Now) -> bool {
+        !self.paused && !self.stopping && !self.pending.holds_admission(now.since_start)
+    }
+
+    /// The stream's next event: what was open first, then the pages.
+    fn peek(&mut self) -> Result<Option<Arc<RecordedEvent>>, OutOfOrder> {
+        if let Some(event) = self.recovered.front() {
+            return Ok(Some(Arc::clone(event)));
+        }
+        if self.recovering || !self.to_recover.is_empty() {
+            return Ok(None);
+        }
+        while let Some(page) = self.pages.front() {
+            if let Some(event) = page.events.get(self.cursor) {
+                return Ok(Some(Arc::clone(event)));
+            }
+            let (from, to) = (self.admitted, page.scanned_to);
+            self.forget_retries_between(from, to);
+            self.admitted = self.admitted.max(to);
+            self.pass(to);
+            self.pages.pop_front();
+            self.cursor = 0;
+        }
+        Ok(None)
+    }
+
+    fn advance(&mut self, event: &RecordedEvent) -> Result<(), OutOfOrder> {
+        if self.recovered.front().is_some_and(|front| front.position() == event.position()) {
+            self.recovered.pop_front();
+            self.unrecovered.remove(&event.position());
+        } else {
+            self.order.check(event)?;
+            self.admitted = event.position();
+            self.cursor += 1;
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, event: &Arc<RecordedEvent>, now: Now) -> Intake {
+        let position = event.position();
+        let Some(&handler) = self.config.routes.get(event.name()) else { return self.skip(position) };
+        if self.letters.remove(&position) {
+            return self.skip(position);
+        }
+        match self.config.policies[handler].run {
+            Run::Inline => self.take_in_inline(event, handler, now),
+            Run::Executor { index, ordered } => self.take_in_parallel(event, handler, index, ordered, now),
+        }
+    }
+
+    fn skip(&mut self, position: Position) -> Intake {
+        if self.config.mutant == Some(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
+            return Intake::Full;
+        }
+        self.counts.skipped += 1;
+        self.pass(position);
+        self.forget(position);
+        Intake::Taken
+    }
+
+    fn take_in_inline(&mut self, event: &Arc<RecordedEvent>, handler: usize, now: Now) -> Intake {
+        let position = event.position();
+        if let Some(why) = self.keys.why(event)
+            && (why == WhyHeld::Dead || self.asides == 0)
+        {
+            return self.park(event);
+        }
+        let one_sided = self.config.mutant == Some(Mutant::OneSidedBarrier);
+        if self.barrier.is_some()
+            || (!one_sided && (self.slots.len() > self.exempt || self.asides > 0 || !self.off_slot.is_empty()))
+        {
+            return Intake::Full;
+        }
+        let id = self.occupy(Slot::new(Arc::clone(event), handler, Origin::Stream));
+        self.barrier = Some(id);
+        self.recall(id, position, now);
+        Intake::Taken
+    }
+
+    fn take_in_parallel(
+        &mut self,
+        event: &Arc<RecordedEvent>,
+        handler: usize,
+        executor: usize,
+        ordered: bool,
+        now: Now,
+    ) -> Intake {
+        let position = event.position();
+        if self.barrier.is_some() && self.config.mutant != Some(Mutant::OneSidedBarrier) {
+            return Intake::Full;
+        }
+        if !ordered {
+            if !self.has_room(executor) {
+                return Intake::Full;
+            }
+            let id = self.occupy(Slot::new(Arc::clone(event), handler, Origin::Stream));
+            self.recall(id, position, now);
+            return Intake::Taken;
+        }
+        let is_recovered = self.unrecovered.contains(&position);
+        if let Some(why) = self.keys.why(event) {
+            if why == WhyHeld::Dead {
+                return self.park(event);
+            }
+            if !(is_recovered && self.keys.begins_after(event)) {
+                self.keys.keep_back(event);
+                self.counts.aside += 1;
+                self.pass(position);
+                return Intake::Taken;
+            }
+        }
+        let lane = match self.lanes.find(event.key_hash(), event.aggregate()) {
+            Found::Lane(lane) => Some(lane),
+            // Never two aggregates in one lane: the other one's turn comes when this one's events have settled.
+            Found::Collision => return Intake::Full,
+            Found::None => None,
+        };
+        let share = self.uses[executor].limits.look_ahead / self.uses[executor].limits.capacity.max(1);
+        let is_busy = lane
+            .and_then(|lane| self.lanes.get(lane))
+            .is_some_and(|lane| lane.blocked || lane.len as usize >= share.max(1));
+        if is_busy && !is_recovered {
+            return self.put_aside(event, position);
+        }
+        if !self.has_room(executor) {
+            return Intake::Full;
+        }
+        let lane = lane.unwrap_or_else(|| self.lanes.open(Identity::Event(Arc::clone(event)), event.key_hash()));
+        let id = self.occupy(Slot::new(Arc::clone(event), handler, Origin::Stream));
+        if self.enqueue(lane, id) {
+            self.recall(id, position, now);
+        }
+        Intake::Taken
+    }
+
+    /// Counts the event as parked behind a dead one of its aggregate.
+    fn park(&mut self, event: &RecordedEvent) -> Intake {
+        if self.config.mutant != Some(Mutant::NoParking) {
+            self.keys.keep_back(event);
+        }
+        self.counts.parked += 1;
+        self.pending.count();
+        self.pass(event.position());
+        self.forget(event.position());
+        Intake::Taken
+    }
+
+    /// Holds the event's aggregate from it on, because its lane is busy.
+    fn put_aside(&mut self, event: &Arc<RecordedEvent>, position: Position) -> Intake {
+        let held = self.keys.wait(event.aggregate().to_owned(), position);
+        self.keys.keep_back(event);
+        self.pending.hold(held);
+        self.set_aside(Identity::Event(Arc::clone(event)), event.key_hash(), Aside::new(position.just_before()));
+        self.counts.aside += 1;
+        self.pass(position);
+        Intake::Taken
+    }
+
+    /// Whether another of the stream's events may be in memory for the executor. One that waits for another attempt
+    /// gives its place back where a permit is free and nothing else could use it.
+    fn has_room(&mut self, executor: usize) -> bool {
+        if self.bytes >= self.config.max_bytes && self.slots.len() > 0 {
+            return false;
+        }
+        let used = &self.uses[executor];
+        if used.in_memory < used.limits.look_ahead {
+            return true;
+        }
+        let nothing_ready = used.handlers.iter().all(|&handler| self.ready[handler].is_empty());
+        if used.running < used.limits.capacity && nothing_ready {
+            return self.give_back(executor) && self.uses[executor].in_memory < self.uses[executor].limits.look_ahead;
+        }
+        false
+    }
+
+    /// Has the event that waits longest for its next attempt give its place back.
+    fn give_back(&mut self, executor: usize) -> bool {
+        let stored = |id: &SlotId| {
+            let slot = self.slots.get(*id);
+            slot.is_some_and(|slot| self.pending.is_written(slot.needs_write) && slot.origin == Origin::Stream)
+        };
+        let Some(&(due, id)) = self.uses[executor].waiting.iter().rev().find(|(_, id)| stored(id)) else {
+            return false;
+        };
+        let Some(slot) = self.slots.get(id) else { return false };
+        let (position, lane) = (slot.position(), slot.lane);
+        match lane {
+            Some(lane) => self.hold_lane(lane, due),
+            None => {
+                self.vacate(id);
+                self.off_slot.insert(position, due);
+            }
+        }
+        true
+    }
+
+    // ---- slots
+
+    /// Gives an event a slot.
+    pub(super) fn occupy(&mut self, slot: Slot) -> SlotId {
+        self.bytes += slot.event.size();
+        match slot.origin {
+            Origin::Stream => {
+                if let Run::Executor { index, .. } = self.config.policies[slot.handler].run {
+                    self.uses[index].in_memory += 1;
+                }
+            }
+            Origin::Again => self.again += 1,
+            Origin::Released | Origin::Redriven => {
+                self.again += 1;
+                self.exempt += 1;
+            }
+        }
+        self.slots.insert(slot)
+    }
+
+    /// Takes the slot from an event, which stands nowhere any more.
+    pub(super) fn vacate(&mut self, id: SlotId) -> Option<Slot> {
+        let slot = self.slots.remove(id)?;
+        self.bytes -= slot.event.size();
+        match slot.origin {
+            Origin::Stream => {
+                if let Run::Executor { index, .. } = self.config.policies[slot.handler].run {
+                    self.uses[index].in_memory -= 1;
+                }
+            }
+            Origin::Again => self.again -= 1,
+            Origin::Released | Origin::Redriven => {
+                self.again -= 1;
+                self.exempt -= 1;
+            }
+        }
+        if let Stage::Waiting { due } = slot.stage {
+            self.waiting_of(slot.handler).remove(&(due, id));
+        }
+        if self.barrier == Some(id) {
+            self.barrier = None;
+        }
+        if self.inline_busy == Some(id) {
+            self.inline_busy = None;
+        }
+        Some(slot)
+    }
+
+    /// Puts the event at the end of a lane. Answers whether it is the first there.
+    pub(super) fn enqueue(&mut self, lane: LaneId, id: SlotId) -> bool {
+        let Some(of_lane) = self.lanes.get_mut(lane) else { return true };
+        of_lane.len += 1;
+        let before = of_lane.tail.replace(id);
+        if of_lane.head.is_none() {
+            of_lane.head = Some(id);
+        }
+        if let Some(slot) = self.slots.get_mut(id) {
+            slot.lane = Some(lane);
+        }
+        if let Some(before) = before.and_then(|before| self.slots.get_mut(before)) {
+            before.next = Some(id);
+            return self.config.mutant == Some(Mutant::LaneRunsTwo);
+        }
+        true
+    }
+
+    /// Makes the event ready, or has it wait for the retry that is stored of it.
+    pub(super) fn recall(&mut self, id: SlotId, position: Position, now: Now) {
+        let stored = if self.retries.is_empty() { None } else { self.retries.get(&position).cloned() };
+        if let (Some(stored), Some(slot)) = (stored, self.slots.get_mut(id))
+            && slot.tried.is_none()
+        {
+            let due = slot.recall(&stored, now);
+            if due > now.since_start {
+                self.wait_until(id, due);
+                return;
+            }
+        }
+        self.make_ready(id, now, false);
+    }
+
+    pub(super) fn forget_retries_between(&mut self, from: Position, to: Position) {
+        if self.retries.is_empty() || from >= to {
+            return;
+        }
+        let between = (Bound::Excluded(from), Bound::Included(to));
+        let gone: Vec<_> = self.retries.range(between).map(|(at, _)| *at).collect();
+        let in_memory: Vec<_> = self.slots.iter().map(Slot::position).collect();
+        for position in gone.into_iter().filter(|position| !in_memory.contains(position)) {
+            if !self.off_slot.contains_key(&position) && !self.keys.any_waiting() {
+                self.counts.skipped += 1;
+                self.forget(position);
+            }
+        }
+    }
+
+    /// The checkpoint may name this position.
+    pub(super) fn pass(&mut self, position: Position) {
+        if position > self.passed {
+            self.passed = position;
+            self.pending.moved();
+        }
+    }
+
+    pub(super) fn parks(&self, slot: &Slot) -> bool {
+        let ordered = !matches!(self.config.policies[slot.handler].run, Run::Executor { ordered: false, .. });
+        ordered && self.config.on_dead == OnDead::Park && self.config.mutant != Some(Mutant::NoParking)
+    }
+
+    // ---- reads
+
+    pub(super) fn ask(&mut self, now: Now, out: &mut super::Output) {
+        if !self.recovering && self.recovered.is_empty() && !self.to_recover.is_empty() {
+            self.recovering = true;
+            let some = self.to_recover.len().min(1000);
+            out.reads.push(Read::At(self.to_recover.drain(..some).collect()));
+        }
+        if !self.paused && !self.fetching && !self.at_head && self.pages.len() < 2 {
+            self.fetching = true;
+            out.fetch = Some(self.scanned_to);
+        }
+        self.ask_for_held(now, out);
+        self.requests.ask(out);
+    }
+
+    /// The events that `Read::At` asked for; `asked` are settled where the log holds none.
+    pub(crate) fn recovered(&mut self, asked: &[Position], events: Vec<Arc<RecordedEvent>>, now: Now) {
+        let returning = asked.first().is_some_and(|position| self.returning.contains(position));
+        let mut missing: Vec<_> = asked.to_vec();
+        missing.retain(|position| events.iter().all(|event| event.position() != *position));
+        for position in missing {
+            self.counts.skipped += 1;
+            self.unrecovered.remove(&position);
+            self.off_slot.remove(&position);
+            self.returning.remove(&position);
+            self.forget(position);
+            self.pending.count();
+        }
+        if !returning {
+            self.recovering = false;
+            self.recovered.extend(events);
+            return;
+        }
+        for event in events {
+            let position = event.position();
+            self.returning.remove(&position);
+            self.off_slot.remove(&position);
+            if let Some(&handler) = self.config.routes.get(event.name()) {
+                let id = self.occupy(Slot::new(event, handler, Origin::Again));
+                self.recall(id, position, now);
+            }
+        }
+    }
+
+    /// A read beside the stream failed: it is asked for again at the next step.
+    pub(crate) fn read_failed(&mut self, read: Read) {
+        match read {
+            Read::At(positions) => {
+                if positions.first().is_some_and(|position| self.returning.contains(position)) {
+                    for position in positions {
+                        self.returning.remove(&position);
+                    }
+                    return;
+                }
+                for position in positions.into_iter().rev() {
+                    self.to_recover.push_front(position);
+                }
+                self.recovering = false;
+            }
+            Read::Aggregate { lane, .. } => self.held_read_failed(lane),
+            Read::Letters { request, .. } => self.requests.read_failed(request),
+            Read::Letter(position) => self.requests.redrive_failed(position),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasherDefault, Hasher},
+    sync::Arc,
+    time::Duration,
+};
+
+use evento_core::{Aggregate, AggregateRef, Position, RecordedEvent, store::DeadEvent};
+
+use super::slot::{LaneId, SlotId};
+
+/// The events of one aggregate that are in memory, in their order; one of them runs at a time.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) identity: Identity,
+    hash: u64,
+    pub(super) head: Option<SlotId>,
+    pub(super) tail: Option<SlotId>,
+    /// How many are in memory, the one that runs included.
+    pub(super) len: u32,
+    /// Its head waits for another attempt, or dies.
+    pub(super) blocked: bool,
+    /// What of the aggregate is held outside memory.
+    pub(super) aside: Option<Aside>,
+}
+
+/// Which aggregate a lane is of, without a copy of its name where an event has it.
+#[derive(Debug)]
+pub(super) enum Identity {
+    Event(Arc<RecordedEvent>),
+    Aggregate(Aggregate),
+}
+
+impl Identity {
+    pub(super) fn aggregate(&self) -> AggregateRef<'_> {
+        match self {
+            Self::Event(event) => event.aggregate(),
+            Self::Aggregate(aggregate) => aggregate.as_ref(),
+        }
+    }
+}
+
+/// The part of an aggregate that is held: read again, through its index, when its turn comes.
+#[derive(Debug)]
+pub(super) struct Aside {
+    /// Everything up to here is in memory, or has settled.
+    pub(super) after: Position,
+    pub(super) read: ReadState,
+    /// Not to be read before.
+    pub(super) due: Duration,
+    /// It was parked behind a dead event: the stream's inline events do not wait for it.
+    pub(super) released: bool,
+    /// The dead event at its beginning that is to be handled again.
+    pub(super) redriven: Option<DeadEvent>,
+    /// What is stored of the held key is not what is so by now.
+    pub(super) changed: bool,
+}
+
+/// Whether the held part is being read.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum ReadState {
+    Wanted,
+    Asked { until: Position },
+}
+
+impl Aside {
+    pub(super) fn new(after: Position) -> Self {
+        Self { after, read: ReadState::Wanted, due: Duration::ZERO, released: false, redriven: None, changed: true }
+    }
+}
+
+/// The lanes, found by the hash of their aggregate.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    lanes: Vec<Option<Lane>>,
+    free: Vec<u32>,
+    by_hash: HashMap<u64, LaneId, BuildHasherDefault<Mixed>>,
+    /// Those that have a held part, in the order in which they are to be read.
+    pub(super) aside: VecDeque<LaneId>,
+}
+
+/// What the lanes know of an event's aggregate.
+pub(super) enum Found {
+    Lane(LaneId),
+    /// Another aggregate of the same hash has the lane.
+    Collision,
+    None,
+}
+
+impl Lanes {
+    pub(super) fn find(&self, hash: u64, aggregate: AggregateRef<'_>) -> Found {
+        let Some(&id) = self.by_hash.get(&hash) else { return Found::None };
+        match self.get(id) {
+            Some(lane) if lane.identity.aggregate() == aggregate => Found::Lane(id),
+            _ => Found::Collision,
+        }
+    }
+
+    pub(super) fn open(&mut self, identity: Identity, hash: u64) -> LaneId {
+        let lane = Lane { identity, hash, head: None, tail: None, len: 0, blocked: false, aside: None };
+        let id = match self.free.pop() {
+            Some(place) => {
+                self.lanes[place as usize] = Some(lane);
+                LaneId(place)
+            }
+            None => {
+                self.lanes.push(Some(lane));
+                LaneId(u32::try_from(self.lanes.len() - 1).unwrap_or(u32::MAX))
+            }
+        };
+        self.by_hash.insert(hash, id);
+        id
+    }
+
+    /// Ends a lane of which nothing is in memory and nothing is held.
+    pub(super) fn close_if_empty(&mut self, id: LaneId) {
+        let Some(lane) = self.get(id) else { return };
+        if lane.head.is_none() && lane.aside.is_none() {
+            let hash = lane.hash;
+            self.by_hash.remove(&hash);
+            self.lanes[id.0 as usize] = None;
+            self.free.push(id.0);
+        }
+    }
+
+    pub(super) fn get(&self, id: LaneId) -> Option<&Lane> {
+        self.lanes.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: LaneId) -> Option<&mut Lane> {
+        self.lanes.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// The lane whose dead event at `letter` is to be handled again.
+    pub(super) fn redriving(&self, letter: Position) -> Option<LaneId> {
+        let redriving = |id: &LaneId| {
+            let aside = self.get(*id).and_then(|lane| lane.aside.as_ref());
+            aside.and_then(|aside| aside.redriven.as_ref()).is_some_and(|redriven| redriven.position == letter)
+        };
+        self.by_hash.values().copied().find(redriving)
+    }
+
+    /// Whether something of the aggregate is in memory or held by a lane.
+    pub(super) fn contains(&self, aggregate: &Aggregate) -> bool {
+        matches!(self.find(aggregate.key_hash(), aggregate.as_ref()), Found::Lane(_) | Found::Collision)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.lanes.iter_mut().flatten()
+    }
+}
+
+/// The hash of an aggregate is mixed already.
+#[derive(Debug, Default)]
+pub(super) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        // The table takes its tag from the top bits, its bucket from the bottom ones; FNV mixes the top less.
+        self.0 = hash ^ (hash << 32);
+    }
+}

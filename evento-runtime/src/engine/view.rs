@@ -1,0 +1,105 @@
+use std::fmt;
+
+use evento_core::{CheckpointMode, Position, store::Revision};
+
+use super::{
+    Counts, Engine, Failing,
+    slot::{Origin, Slot, Stage},
+};
+
+/// How an executor stands, as one consumer sees it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct UseCounts {
+    pub(crate) in_flight: usize,
+    pub(crate) rejected: u64,
+}
+
+/// What people and tests ask.
+impl Engine {
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(crate) fn executor_counts(&self, executor: usize) -> UseCounts {
+        let used = &self.uses[executor];
+        UseCounts { in_flight: used.running, rejected: used.rejected }
+    }
+
+    /// The last position taken in.
+    pub(crate) fn frontier(&self) -> Position {
+        self.admitted
+    }
+
+    /// Everything at or below this position is settled, dead or parked.
+    pub(crate) fn settled_to(&self) -> Position {
+        let in_slots = self.slots.iter().filter(|slot| slot.origin != Origin::Redriven).map(Slot::position).min();
+        let open = self.unrecovered.first().copied().into_iter().chain(self.off_slot.keys().next().copied());
+        let lowest = open.chain(in_slots).chain(self.keys.lowest_waiting()).min();
+        lowest.map_or(self.admitted, |open| open.just_before().min(self.admitted))
+    }
+
+    /// The last head a page told of.
+    pub(crate) fn head(&self) -> Position {
+        self.head
+    }
+
+    /// An event that has failed and has not settled: the oldest.
+    pub(crate) fn failing(&self) -> Option<Failing> {
+        let failed = self.slots.iter().filter(|slot| slot.tried.is_some() && slot.attempts() > 0);
+        failed.min_by_key(|slot| slot.position())?.failing()
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// How many aggregates have events parked behind a dead one.
+    pub(crate) fn keys_dead(&self) -> usize {
+        self.keys.dead()
+    }
+
+    /// Whether nothing runs and nothing is left to write.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopping && self.busy == 0 && self.recording.is_empty() && self.dying.is_empty() && self.pending.is_clean()
+    }
+
+    /// Where the event in a slot is.
+    pub(crate) fn position_of(&self, slot: super::SlotId) -> Option<Position> {
+        self.slots.get(slot).map(Slot::position)
+    }
+
+    /// The events whose handlers run.
+    pub(crate) fn running(&self) -> impl Iterator<Item = Position> {
+        self.slots.iter().filter(|slot| slot.stage == Stage::Running).map(Slot::position)
+    }
+
+    /// The revision that the write under way replaces.
+    pub(crate) fn replaces(&self) -> Option<Revision> {
+        self.pending.replaces()
+    }
+
+    /// How many pages are in memory.
+    pub(crate) fn pages_held(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub(crate) fn mode(&self) -> CheckpointMode {
+        self.config.mode
+    }
+
+    /// Whether a handler's breaker is open.
+    pub(crate) fn breaker_is_open(&self, handler: usize) -> bool {
+        self.breakers[handler].is_open()
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("admitted", &self.admitted)
+            .field("slots", &self.slots.len())
+            .field("busy", &self.busy)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
