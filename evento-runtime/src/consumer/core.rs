@@ -213,6 +213,11 @@ impl Core {
         self.task.notified().await;
     }
 
+    /// Whether attempts under executors have ended that the engine does not know of.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.ended.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(super) fn is_lost(&self) -> bool {
         self.kept.is_lost(self.clock)
     }

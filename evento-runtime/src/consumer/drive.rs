@@ -211,6 +211,10 @@ impl<'a> Drive<'a> {
     async fn wait(&mut self, wake_at: Option<Duration>, ended: &mut Option<(SlotId, Outcome)>) -> Option<End> {
         let shared = Arc::clone(&self.io.shared);
         let core = Arc::clone(&self.core);
+        // A worker that found the engine locked, by us, has left what ended.
+        if core.has_ended() {
+            return None;
+        }
         self.consumer.attention.given();
         let attempt_runs = self.attempt.is_some();
         let was_cut = core.is_cut();
