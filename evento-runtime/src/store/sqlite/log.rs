@@ -1,7 +1,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use evento_core::{
-    AggregateRef, BoxFuture, NewEvent, Position, RecordedEvent, RecordedParts, Sequence, Timestamp,
+    AggregateRef, BoxFuture, NewEvent, Position, RecordedEvent, RecordedParts, Segment, Sequence, Timestamp,
     store::{
         Append, AppendError, Appended, EventLog, Filter, Head, HeldKey, Page, ReadAggregate, ReadLog, StoreError, Wake,
     },
@@ -159,8 +159,9 @@ fn filtered<'a>(
     place: &str,
     order: &str,
 ) -> rusqlite::Result<rusqlite::CachedStatement<'a>> {
-    let mut sql =
-        format!("SELECT {EVENT} FROM evento_event WHERE {place} AND context = ?7 AND key_hash & ?8 = ?9 AND name IN (");
+    // Most consumers have one segment, and need not look at the hash of each row.
+    let segment = if filter.segment == Segment::WHOLE { "" } else { "AND key_hash & ?8 = ?9" };
+    let mut sql = format!("SELECT {EVENT} FROM evento_event WHERE {place} AND context = ?7 {segment} AND name IN (");
     for number in 0..filter.names.len() {
         let comma = if number == 0 { "" } else { ", " };
         sql.push_str(&format!("{comma}?{}", NAMES + number));
@@ -170,8 +171,10 @@ fn filtered<'a>(
     sql.push_str(" LIMIT ?2");
     let mut statement = conn.prepare_cached(&sql)?;
     statement.raw_bind_parameter(7, &*filter.context)?;
-    statement.raw_bind_parameter(8, filter.segment.mask)?;
-    statement.raw_bind_parameter(9, filter.segment.number)?;
+    if filter.segment != Segment::WHOLE {
+        statement.raw_bind_parameter(8, filter.segment.mask)?;
+        statement.raw_bind_parameter(9, filter.segment.number)?;
+    }
     for (number, name) in filter.names.iter().enumerate() {
         statement.raw_bind_parameter(NAMES + number, &**name)?;
     }
