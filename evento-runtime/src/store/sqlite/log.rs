@@ -1,4 +1,4 @@
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use evento_core::{
     AggregateRef, BoxFuture, NewEvent, Position, RecordedEvent, RecordedParts, Segment, Sequence, Timestamp,
@@ -69,35 +69,21 @@ enum Inserted {
 
 /// Inserts on the assumption that no id is known, which the index checks.
 fn insert(conn: &Connection, events: &[NewEvent]) -> Result<Inserted, Failure<AppendError>> {
+    // The next sequence is found where the row's own index entry goes: one statement an event.
     let mut statement = conn.prepare_cached(
         "INSERT INTO evento_event (key_hash, context, name, aggregate_type, aggregate_id, sequence, recorded_at, \
-         event_id, metadata, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+         event_id, metadata, payload) VALUES (?1, ?2, ?3, ?4, ?5, (SELECT coalesce(max(sequence), 0) + 1 \
+         FROM evento_event WHERE aggregate_type = ?4 AND aggregate_id = ?5), ?6, ?7, ?8, ?9)",
     )?;
     let recorded_at = Clock::wall().0;
-    let mut sequences: HashMap<AggregateRef<'_>, Sequence> = HashMap::new();
     let mut first = None;
     for event in events {
-        let aggregate = event.aggregate.as_ref();
-        let sequence = match sequences.get_mut(&aggregate) {
-            Some(last) => {
-                last.0 += 1;
-                *last
-            }
-            None => {
-                let next = Sequence(sequence(conn, aggregate)?.0 + 1);
-                if events.len() > 1 {
-                    sequences.insert(aggregate, next);
-                }
-                next
-            }
-        };
         let inserted = statement.execute(params![
             event.aggregate.key_hash().cast_signed(),
             event.context,
             event.name,
-            aggregate.kind,
-            aggregate.id,
-            sequence.0.cast_signed(),
+            event.aggregate.kind(),
+            event.aggregate.id(),
             recorded_at,
             event.id.as_ref().map(|id| id.as_str()),
             event.metadata.to_json(),
