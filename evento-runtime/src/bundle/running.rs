@@ -14,7 +14,7 @@ use crate::consumer::{ConsumerStatus, Control, Shared};
 #[derive(Debug)]
 pub struct Running {
     pub(super) name: String,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     pub(super) members: Vec<Member>,
     pub(super) tasks: TaskTracker,
     pub(super) kick: Arc<Notify>,

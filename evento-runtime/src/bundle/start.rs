@@ -66,7 +66,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let keeper = Keeper::new(Arc::clone(&store), settings.claim.clone(), clock);
     let shared = Arc::new(Shared {
         store: Arc::clone(&store),
-        buffer: Arc::new(Semaphore::new(settings.buffer_bytes / 1024)),
+        buffer: Arc::new(Semaphore::new(settings.buffer_bytes.div_ceil(1024))),
         clock,
         classifiers,
         interceptors,
