@@ -1,2 +1,13 @@
 //! The one integration binary.
-mod smoke;
+
+mod checkpoint;
+mod claim;
+mod dead_event;
+mod failure;
+mod interceptor;
+mod kit;
+mod sequential;
+mod shutdown;
+mod source;
+mod start;
+mod tracing;

@@ -1,3 +1,6 @@
 //! The test kit of Evento.
 
 pub mod conformance;
+pub mod faulty;
+pub mod probe;
+pub mod told;
