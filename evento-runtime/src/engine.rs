@@ -331,7 +331,7 @@ impl Engine {
                         self.retries.insert(retry.position, retry.clone());
                         active.needs_write = self.pending.retry(retry);
                     }
-                    Verdict::Again(_) => {}
+                    Verdict::Again(_) => self.drains.end_abandoned(slot),
                     Verdict::Dead(reason) => self.die(slot, &mut active, reason, now),
                 }
                 self.put_active(slot, active);

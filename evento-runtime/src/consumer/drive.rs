@@ -307,7 +307,10 @@ impl<'a> Drive<'a> {
                 self.under_way.push(Box::pin(self.io.clone().resolve(self.backoff())));
             }
             Done::Resolved(Ok(stored)) => match self.engine.replaces() {
-                Some(replaced) if stored == replaced.next() => self.engine.committed(stored, self.now),
+                Some(replaced) if stored == replaced.next() => {
+                    self.calm();
+                    self.engine.committed(stored, self.now);
+                }
                 Some(replaced) if stored == replaced => self.engine.commit_failed(self.now),
                 _ => {
                     return Some(End::Again(anyhow::anyhow!(
