@@ -8,9 +8,9 @@ pub use std::{borrow::Cow, boxed::Box};
 pub use inventory;
 
 pub use crate::{
-    __location as location, CheckpointMode, Erased, Event, ExecutorName, HandlerDescriptor, HandlerOutput, Kind,
-    Location, OnDead, StartAt,
-    component::{Component, Handlers, HandlesEvent, is_projector},
+    __location as location, CheckpointMode, Erased, Event, EventType, ExecutorName, HandlerDescriptor, HandlerOutput,
+    Kind, Location, OnDead, StartAt,
+    component::{Component, HandlesEvent, has_handlers, is_projector},
 };
 
 /// One linked component: the only thing `inventory` holds.
@@ -22,7 +22,7 @@ inventory::collect!(Entry);
 impl Entry {
     /// The entry of `T`.
     #[must_use]
-    pub const fn of<T: Handlers>() -> Self {
+    pub const fn of<T: Component + has_handlers>() -> Self {
         Self(crate::ComponentDescriptor::of::<T>())
     }
 }
@@ -36,6 +36,9 @@ macro_rules! __location {
     };
 }
 
+/// Holds where `#[projector]` is on the struct `T`.
+pub const fn projector<T: is_projector>() {}
+
 /// A version that is a constant.
 ///
 /// # Panics
@@ -45,6 +48,32 @@ macro_rules! __location {
 pub const fn version(version: u32) -> u32 {
     assert!(version >= 1, "`version` is 1 to 4294967295");
     version
+}
+
+/// A `retry` that is a constant.
+///
+/// # Panics
+/// Unless it is -1 to 1000, which then does not compile.
+#[must_use]
+#[track_caller]
+pub const fn retry(retry: i32) -> i32 {
+    assert!(retry >= -1 && retry <= 1000, "`retry` is -1 to 1000");
+    retry
+}
+
+/// A `retry` that is a constant, beside an `executor`.
+///
+/// # Panics
+/// Unless it is 0 to 1000, which then does not compile.
+#[must_use]
+#[track_caller]
+pub const fn retry_under_executor(retry: i32) -> i32 {
+    assert!(
+        retry != -1,
+        "`retry = -1` is for ever, and no handler may hold an executor for ever: write how often to retry (0 to 1000), \
+         or leave out the executor"
+    );
+    self::retry(retry)
 }
 
 /// The text that identifies an event's aggregate, borrowed where the field is a text already.

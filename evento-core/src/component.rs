@@ -26,13 +26,24 @@ pub trait Component: Send + Sync + 'static {
 }
 
 /// A component whose impl block carries the attribute too.
+pub trait Handlers: Component {
+    /// Its handlers, in the order they are written.
+    const HANDLERS: &'static [HandlerDescriptor];
+}
+
+impl<T: Component + has_handlers> Handlers for T {
+    const HANDLERS: &'static [HandlerDescriptor] = <T as has_handlers>::HANDLERS;
+}
+
+/// What the attribute on the impl block implements; no supertrait, so that a struct without attribute is one error.
+#[expect(non_camel_case_types, reason = "compiler messages read `has_handlers`")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no handlers",
     label = "no annotated `impl` block found for this component",
     note = "put the struct's attribute, bare, on the impl block that holds its `#[event_handler]` methods"
 )]
-pub trait Handlers: Component {
-    /// Its handlers, in the order they are written.
+pub trait has_handlers {
+    /// See [`Handlers::HANDLERS`].
     const HANDLERS: &'static [HandlerDescriptor];
 }
 
@@ -46,7 +57,7 @@ pub trait HandlesEvent<E> {}
     label = "its impl block says `#[projector]`, its struct does not",
     note = "put `#[projector(version = 1)]` on the struct, or the struct's own attribute on this impl block"
 )]
-pub trait is_projector: Component {}
+pub trait is_projector {}
 
 /// What a bundle can be given as a component's instance: the component, or an [`Arc`] of it.
 pub trait IntoInstance {

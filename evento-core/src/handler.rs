@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{BoxFuture, Context, Event, ExecutorName, Location};
+use crate::{__private::retry_under_executor, BoxFuture, Context, Event, ExecutorName, Location};
 
 /// A component or a decoded event, with its type forgotten.
 pub type Erased = dyn Any + Send + Sync;
@@ -97,12 +97,12 @@ pub struct HandlerDescriptor {
 }
 
 impl HandlerDescriptor {
-    /// A handler of `E` that runs inline and is tried again for ever; `#[event_handler]` expands to this.
+    /// A handler that runs inline and is tried again for ever; `#[event_handler]` expands to this.
     #[must_use]
-    pub const fn new<E: Event>(method: &'static str, location: Location, call: Call) -> Self {
+    pub const fn new(method: &'static str, event: EventType, location: Location, call: Call) -> Self {
         Self {
             method,
-            event: EventType::of::<E>(),
+            event,
             executor: None,
             retry: RetryOption::Unset,
             retry_delay: None,
@@ -126,12 +126,7 @@ impl HandlerDescriptor {
     #[must_use]
     #[track_caller]
     pub const fn with_retry(mut self, retry: i32) -> Self {
-        assert!(retry >= -1 && retry <= 1000, "`retry` is -1 to 1000");
-        assert!(
-            retry != -1 || self.executor.is_none(),
-            "`retry = -1` is for ever, and no handler may hold an executor for ever: write how often to retry (0 to \
-             1000), or leave out the executor"
-        );
+        let retry = if self.executor.is_some() { retry_under_executor(retry) } else { crate::__private::retry(retry) };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000, as asserted")]
         let times = RetryOption::Times(retry as u16);
         self.retry = if retry == -1 { RetryOption::Forever } else { times };

@@ -2,6 +2,7 @@
 
 mod check;
 mod report;
+mod table;
 
 use crate::{ComponentDescriptor, Components, ExecutorName, Location};
 
@@ -26,6 +27,8 @@ impl Plan {
     /// Where a handler names an executor that is not among `executors`, where an executor, or a component's kind and
     /// name, is there twice, and where one event name belongs to two types of aggregate. The message holds every such
     /// problem; in a constant it is a compile error.
+    ///
+    /// Events beyond the first 3,072 are not compared here; the bundle's start compares all.
     #[must_use]
     #[track_caller]
     pub const fn checked(
@@ -35,7 +38,8 @@ impl Plan {
         components: &'static [Components],
     ) -> Self {
         let plan = Self { name, location, executors, components };
-        let report = check::problems(&plan);
+        let mut report = report::Report::new();
+        check::problems(&plan, &mut report);
         if !report.is_empty() {
             refuse(report.as_str());
         }

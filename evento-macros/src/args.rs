@@ -247,7 +247,7 @@ fn skip_past_comma(input: ParseStream<'_>, mut clean: bool, errors: &mut Errors)
     input.parse::<Option<Token![,]>>().map(drop)
 }
 
-pub(crate) fn as_string(value: &Expr) -> Option<&LitStr> {
+fn as_string(value: &Expr) -> Option<&LitStr> {
     match value {
         Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => Some(literal),
         _ => None,

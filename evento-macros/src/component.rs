@@ -1,6 +1,6 @@
 //! The component attributes: on the struct they declare its identity, on the impl block its handlers.
 
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
 use syn::{Generics, ItemStruct, ext::IdentExt, spanned::Spanned};
 
@@ -19,6 +19,8 @@ pub(crate) struct Kind {
     variant: &'static str,
     /// The trait that says a struct carries the attribute.
     marker: &'static str,
+    /// The function that demands it.
+    check: &'static str,
     /// The variant of `StartAt`, unless the struct says another.
     start: &'static str,
     on_struct: Schema,
@@ -29,6 +31,7 @@ pub(crate) static PROJECTOR: Kind = Kind {
     spoken: "a projector",
     variant: "Projector",
     marker: "is_projector",
+    check: "projector",
     start: "Beginning",
     on_struct: Schema {
         attribute: "projector",
@@ -173,7 +176,7 @@ fn identity(kind: &Kind, args: &Args, errors: &mut Errors) -> Identity {
             quote_spanned!(generated_at(version.span())=> #check(#version))
         }
         Some(Integer::Literal(version)) => {
-            let version = proc_macro2::Literal::i64_unsuffixed(version);
+            let version = Literal::i64_unsuffixed(version);
             quote!(#version)
         }
         None => quote!(1),
@@ -218,7 +221,7 @@ fn on_impl(kind: &'static Kind, args: TokenStream, item: &TokenStream, errors: &
     }
 
     let ty = &block.self_ty;
-    let marker = Ident::new(kind.marker, generated_at(ty.span()));
+    let check = Ident::new(kind.check, Span::call_site());
     let descriptors = handlers.iter().map(|handler| &handler.descriptor);
     let taken = handlers.iter().map(|handler| handles_event(handler, ty));
     quote! {
@@ -227,8 +230,10 @@ fn on_impl(kind: &'static Kind, args: TokenStream, item: &TokenStream, errors: &
             use #core::__private as __e;
             #(#imports)*
 
+            const _: () = __e::#check::<#ty>();
+
             #[automatically_derived]
-            impl __e::Handlers for #ty where Self: __e::#marker {
+            impl __e::has_handlers for #ty {
                 const HANDLERS: &'static [__e::HandlerDescriptor] = &[#(#descriptors),*];
             }
 

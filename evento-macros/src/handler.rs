@@ -1,14 +1,14 @@
 //! `#[event_handler]`: one method of a component's impl block.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    Attribute, Expr, ExprLit, FnArg, Meta, PatType, Path, ReceiverKind, ReturnType, Signature, Type, TypeReference,
-    ext::IdentExt, spanned::Spanned,
+    Attribute, Expr, ExprLit, FnArg, Lit, Meta, PatType, Path, ReceiverKind, ReturnType, Signature, Type,
+    TypeReference, ext::IdentExt, spanned::Spanned,
 };
 
 use crate::{
-    args::{Args, Integer, Schema, as_string},
+    args::{Args, Integer, Schema},
     component::generated_at,
     diagnostics::Errors,
     item::Method,
@@ -101,55 +101,74 @@ fn new_descriptor(sig: &Signature, event: &Type, context: Option<&Type>) -> Toke
     };
     // `line!()` reads the place of the outermost expansion, so this one has to stand in the user's own.
     let location = quote_spanned!(method.span()=> __e::location!());
-    quote!(__e::HandlerDescriptor::new::<#event>(#name, #location, #call))
+    quote!(__e::HandlerDescriptor::new(#name, __e::EventType::of::<#event>(), #location, #call))
 }
 
 /// The calls behind `HandlerDescriptor::new(..)`, one for each option.
 fn options(args: &Args, errors: &mut Errors) -> TokenStream {
     let mut calls = TokenStream::new();
-    let mut call = |method: &str, span, argument: TokenStream| {
-        let method = Ident::new(method, generated_at(span));
-        calls.extend(quote_spanned!(generated_at(span)=> .#method(#argument)));
-    };
-    if let Some(value) = args.value("executor", errors) {
-        match value {
-            Expr::Lit(ExprLit { lit, .. }) if as_string(value).is_none() => {
-                errors.at(
-                    lit.span(),
-                    "`executor` is a name or a constant: `executor = \"read-model\"`, `executor = READ_MODEL`",
-                );
-            }
-            Expr::Lit(literal) => {
-                let new = quote_spanned!(generated_at(value.span())=> __e::ExecutorName::new);
-                call("with_executor", value.span(), quote!(#new(#literal)));
-            }
-            constant => call("with_executor", value.span(), quote!(#constant)),
-        }
+    if let Some(executor) = executor(args, errors) {
+        calls.extend(quote!(.with_executor(#executor)));
     }
-    match args.integer("retry", -1..=1000, errors) {
-        Some(Integer::Literal(-1)) if args.has("executor") => {
-            if let Some(value) = args.value("retry", errors) {
-                errors.over(
-                    value,
-                    "`retry = -1` is for ever, and no handler may hold an executor for ever: write how often to retry \
-                     (0 to 1000), or leave out the executor",
-                );
-            }
-        }
-        Some(Integer::Literal(times)) => {
-            let times = proc_macro2::Literal::i64_unsuffixed(times);
-            call("with_retry", Span::call_site(), quote!(#times));
-        }
-        Some(Integer::Constant(times)) => call("with_retry", times.span(), quote!(#times)),
-        None => {}
+    if let Some(retry) = retry(args, errors) {
+        calls.extend(quote!(.with_retry(#retry)));
     }
-    for (key, method) in [("retry_delay", "with_retry_delay"), ("timeout", "with_timeout")] {
-        if let Some(millis) = args.millis(key, errors) {
-            let millis = proc_macro2::Literal::u64_unsuffixed(millis);
-            call(method, Span::call_site(), quote!(__e::Duration::from_millis(#millis)));
-        }
+    if let Some(delay) = duration(args, "retry_delay", errors) {
+        calls.extend(quote!(.with_retry_delay(#delay)));
+    }
+    if let Some(timeout) = duration(args, "timeout", errors) {
+        calls.extend(quote!(.with_timeout(#timeout)));
     }
     calls
+}
+
+fn executor(args: &Args, errors: &mut Errors) -> Option<TokenStream> {
+    match args.value("executor", errors)? {
+        Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) if is_executor_name(&name.value()) => {
+            Some(quote!(__e::ExecutorName::new(#name)))
+        }
+        Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) => {
+            errors.at(name.span(), "an executor's name has 1 to 64 bytes of `a-z`, `0-9`, `-` and `_`");
+            None
+        }
+        Expr::Lit(other) => {
+            let cure = "`executor = \"read-model\"`, `executor = READ_MODEL`";
+            errors.over(other, format!("`executor` is a name or a constant: {cure}"));
+            None
+        }
+        constant => Some(quote!(#constant)),
+    }
+}
+
+/// The rule of `ExecutorName::new`, which would point at less.
+fn is_executor_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'))
+}
+
+fn retry(args: &Args, errors: &mut Errors) -> Option<TokenStream> {
+    let under_executor = args.has("executor");
+    match args.integer("retry", -1..=1000, errors)? {
+        Integer::Literal(-1) if under_executor => {
+            let value = args.value("retry", errors)?;
+            errors.over(
+                value,
+                "`retry = -1` is for ever, and no handler may hold an executor for ever: write how often to retry (0 to \
+                 1000), or leave out the executor",
+            );
+            None
+        }
+        Integer::Literal(times) => Some(Literal::i64_unsuffixed(times).to_token_stream()),
+        Integer::Constant(times) => {
+            let span = generated_at(times.span());
+            let check = Ident::new(if under_executor { "retry_under_executor" } else { "retry" }, span);
+            Some(quote_spanned!(span=> __e::#check(#times)))
+        }
+    }
+}
+
+fn duration(args: &Args, key: &str, errors: &mut Errors) -> Option<TokenStream> {
+    let millis = Literal::u64_unsuffixed(args.millis(key, errors)?);
+    Some(quote!(__e::Duration::from_millis(#millis)))
 }
 
 struct Parameters {
@@ -174,7 +193,7 @@ fn parameters(sig: &Signature, errors: &mut Errors) -> Option<Parameters> {
     }
     let mut inputs = sig.inputs.iter().peekable();
     match inputs.next_if(|input| matches!(input, FnArg::Receiver(_))) {
-        Some(FnArg::Receiver(receiver)) if matches!(receiver.kind, ReceiverKind::Reference(_, _, None)) => {}
+        Some(FnArg::Receiver(receiver)) if is_shared(&receiver.kind) => {}
         Some(other) => errors.over(
             other,
             "an event handler takes `&self`: events are handled side by side by one instance, so what changes in it \
@@ -203,6 +222,15 @@ fn parameters(sig: &Signature, errors: &mut Errors) -> Option<Parameters> {
         return None;
     }
     Some(Parameters { event: event?, context })
+}
+
+/// `&self`, also in its long form.
+fn is_shared(receiver: &ReceiverKind) -> bool {
+    match receiver {
+        ReceiverKind::Reference(_, _, mutable) => mutable.is_none(),
+        ReceiverKind::Typed(_, ty) => quote!(#ty).to_string() == "& Self",
+        _ => false,
+    }
 }
 
 fn event_type(parameter: &PatType, errors: &mut Errors) -> Option<Type> {
@@ -240,14 +268,14 @@ fn ungrouped(ty: &Type) -> &Type {
 
 fn find_self(tokens: TokenStream) -> Option<Span> {
     tokens.into_iter().find_map(|token| match token {
-        proc_macro2::TokenTree::Ident(ident) => (ident == "Self").then(|| ident.span()),
-        proc_macro2::TokenTree::Group(group) => find_self(group.stream()),
+        TokenTree::Ident(ident) => (ident == "Self").then(|| ident.span()),
+        TokenTree::Group(group) => find_self(group.stream()),
         _ => None,
     })
 }
 
 /// The attribute where no component's attribute has taken it off before: that is an error.
-pub(crate) fn expand_alone(_args: &TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn expand_alone(item: TokenStream) -> TokenStream {
     let error = syn::Error::new(
         Span::call_site(),
         "`#[event_handler]` marks a method that stands in an annotated impl block: write `#[projector]` above the \

@@ -10,6 +10,9 @@ mod event;
 mod handler;
 mod item;
 
+#[cfg(test)]
+mod golden;
+
 use proc_macro::TokenStream;
 
 /// Declares a projector: with its options on the struct, bare on the impl block that holds its handlers.
@@ -42,8 +45,8 @@ pub fn projector(args: TokenStream, item: TokenStream) -> TokenStream {
 /// | `retry_delay` | a duration: `"500ms"`, `"30s"`, `"5m"`, `"1h"` | 1 s, doubling up to 30 s |
 /// | `timeout` | a duration | none |
 #[proc_macro_attribute]
-pub fn event_handler(args: TokenStream, item: TokenStream) -> TokenStream {
-    handler::expand_alone(&args.into(), item.into()).into()
+pub fn event_handler(_args: TokenStream, item: TokenStream) -> TokenStream {
+    handler::expand_alone(item.into()).into()
 }
 
 /// Makes a struct an event: `#[event(name = "order.placed", aggregate = "order")]` on the struct,

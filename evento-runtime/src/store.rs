@@ -6,5 +6,9 @@
 mod decision;
 mod memory;
 pub(crate) mod process;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 pub use memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteStore, Synchronous};

@@ -1,39 +1,51 @@
 //! What a plan must hold, as far as the compiler can tell.
 
-use super::{Plan, report::Report};
-use crate::{ComponentDescriptor, EventType, ExecutorName, HandlerDescriptor};
+use super::{
+    Plan,
+    report::Report,
+    table::{Table, equal},
+};
+use crate::{ComponentDescriptor, ExecutorName, HandlerDescriptor};
 
-/// Every problem of `plan`, one a line.
-pub(super) const fn problems(plan: &Plan) -> Report {
-    let mut report = Report::new();
-    let mut i = 0;
-    while i < plan.executors.len() {
-        let executor = plan.executors[i];
-        if knows(plan.executors.split_at(i).0, executor) {
-            let line = report.line().text("the executor `").text(executor.as_str());
-            report = line.text("` is listed twice: remove one");
-        }
-        i += 1;
-    }
+/// Writes every problem of `plan` into `report`, one a line.
+pub(super) const fn problems(plan: &Plan, report: &mut Report) {
+    executors_twice(plan.executors, report);
+    let mut seen = Seen { components: Table::new(), events: Table::new() };
     let mut group = 0;
     while group < plan.components.len() {
-        let mut place = 0;
-        while place < plan.components[group].components.len() {
-            report = component(plan, group, place, report);
-            place += 1;
+        let components = plan.components[group].components;
+        let mut i = 0;
+        while i < components.len() {
+            component(plan, &components[i], &mut seen, report);
+            i += 1;
         }
         group += 1;
     }
-    report
 }
 
-/// The problems of one component, given by its group and its place there.
-const fn component(plan: &Plan, group: usize, place: usize, mut report: Report) -> Report {
-    let component = &plan.components[group].components[place];
-    if let Some(first) = same_before(plan, group, place) {
-        report = report.line().text("two components are ").text(component.kind.as_str()).text(" `");
-        report = report.text(component.name).text("`: ").place(&first.location).text(" and ");
-        report = report.place(&component.location).text("; give one of them another name, `name = \"..\"`");
+/// What the plan's components were found to have so far.
+struct Seen {
+    /// By kind and name.
+    components: Table<&'static ComponentDescriptor>,
+    /// By the event's name: who takes it first.
+    events: Table<(&'static ComponentDescriptor, &'static HandlerDescriptor)>,
+}
+
+const fn executors_twice(executors: &[ExecutorName], report: &mut Report) {
+    let mut i = 0;
+    while i < executors.len() {
+        if knows(executors.split_at(i).0, executors[i]) {
+            report.line().text("the executor `").text(executors[i].as_str()).text("` is listed twice: remove one");
+        }
+        i += 1;
+    }
+}
+
+const fn component(plan: &Plan, component: &'static ComponentDescriptor, seen: &mut Seen, report: &mut Report) {
+    if let Some(first) = seen.components.seen(component.kind as u8, component.name, component) {
+        report.line().text("two components are ").text(component.kind.as_str()).text(" `").text(component.name);
+        report.text("`: ").place(&first.location).text(" and ").place(&component.location);
+        report.text("; give one of them another name, `name = \"..\"`");
     }
     let mut i = 0;
     while i < component.handlers.len() {
@@ -41,90 +53,33 @@ const fn component(plan: &Plan, group: usize, place: usize, mut report: Report) 
         if let Some(executor) = handler.executor
             && !knows(plan.executors, executor)
         {
-            report = unknown_executor(plan, component, handler, executor, report.line());
+            unknown_executor(plan.executors, executor, report.line().handler(component, handler));
         }
-        if let Some((other, at)) = other_aggregate_before(plan, group, place, i) {
-            report = report.line().text("the event `").text(handler.event.name).text("` belongs to the aggregate `");
-            report = report.text(other.event.aggregate).text("` in ").handler(at, other).text(", to `");
-            report = report.text(handler.event.aggregate).text("` in ").handler(component, handler);
-            report = report.text("; one event name is one Rust type: rename one");
+        let event = &handler.event;
+        if let Some((other, first)) = seen.events.seen(0, event.name, (component, handler))
+            && !equal(first.event.aggregate, event.aggregate)
+        {
+            report.line().text("the event `").text(event.name).text("` belongs to the aggregate `");
+            report.text(first.event.aggregate).text("` in ").handler(other, first).text(", to `");
+            report.text(event.aggregate).text("` in ").handler(component, handler);
+            report.text("; one event name is one Rust type: rename one");
         }
         i += 1;
     }
-    report
 }
 
-const fn unknown_executor(
-    plan: &Plan,
-    component: &ComponentDescriptor,
-    handler: &HandlerDescriptor,
-    executor: ExecutorName,
-    report: Report,
-) -> Report {
-    let mut report = report.handler(component, handler).text(" names the executor `").text(executor.as_str());
-    report = report.text("`, which the plan does not list");
-    if let Some(near) = nearest(plan.executors, executor) {
-        report = report.text("; did you mean `").text(near.as_str()).text("`?");
-    }
-    report = report.text(if plan.executors.is_empty() { "; it lists none" } else { "; it lists " });
+const fn unknown_executor(known: &[ExecutorName], executor: ExecutorName, report: &mut Report) {
+    report.text(" names the executor `").text(executor.as_str()).text("`, which the plan does not list (it lists ");
     let mut i = 0;
-    while i < plan.executors.len() {
-        report = report.text(if i == 0 { "`" } else { ", `" }).text(plan.executors[i].as_str()).text("`");
+    while i < known.len() {
+        report.text(if i == 0 { "`" } else { ", `" }).text(known[i].as_str()).text("`");
         i += 1;
     }
-    report
-}
-
-/// An earlier component of the same kind and name.
-const fn same_before(plan: &Plan, group: usize, place: usize) -> Option<&'static ComponentDescriptor> {
-    let component = &plan.components[group].components[place];
-    let mut g = 0;
-    while g <= group {
-        let components = plan.components[g].components;
-        let end = if g == group { place } else { components.len() };
-        let mut p = 0;
-        while p < end {
-            let other = &components[p];
-            if other.kind as u8 == component.kind as u8 && equal(other.name, component.name) {
-                return Some(other);
-            }
-            p += 1;
-        }
-        g += 1;
-    }
-    None
-}
-
-/// An earlier handler of an event with the same name and another aggregate.
-const fn other_aggregate_before(
-    plan: &Plan,
-    group: usize,
-    place: usize,
-    index: usize,
-) -> Option<(&'static HandlerDescriptor, &'static ComponentDescriptor)> {
-    let event = plan.components[group].components[place].handlers[index].event;
-    let mut g = 0;
-    while g <= group {
-        let components = plan.components[g].components;
-        let mut p = 0;
-        while p < components.len() && !(g == group && p > place) {
-            let end = if g == group && p == place { index } else { components[p].handlers.len() };
-            let mut i = 0;
-            while i < end {
-                if contradict(&components[p].handlers[i].event, &event) {
-                    return Some((&components[p].handlers[i], &components[p]));
-                }
-                i += 1;
-            }
-            p += 1;
-        }
-        g += 1;
-    }
-    None
-}
-
-const fn contradict(a: &EventType, b: &EventType) -> bool {
-    equal(a.name, b.name) && !equal(a.aggregate, b.aggregate)
+    report.text(if known.is_empty() { "none)" } else { ")" });
+    match nearest(known, executor) {
+        Some(near) => report.text("; did you mean `").text(near.as_str()).text("`?"),
+        None => report.text("; add it to `executors`"),
+    };
 }
 
 const fn knows(executors: &[ExecutorName], executor: ExecutorName) -> bool {
@@ -136,22 +91,6 @@ const fn knows(executors: &[ExecutorName], executor: ExecutorName) -> bool {
         i += 1;
     }
     false
-}
-
-/// Compares from the end: names share their beginnings, and a constant's evaluation has a budget.
-const fn equal(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    if a.len() != b.len() {
-        return false;
-    }
-    let mut i = a.len();
-    while i > 0 {
-        i -= 1;
-        if a[i] != b[i] {
-            return false;
-        }
-    }
-    true
 }
 
 /// The executor that `given` was likely meant to be.
@@ -203,16 +142,8 @@ const fn distance(a: &[u8], b: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{distance, equal, nearest};
+    use super::{distance, nearest};
     use crate::ExecutorName;
-
-    #[test]
-    fn names_are_compared_whole() {
-        assert!(equal("order.placed", "order.placed"));
-        assert!(!equal("order.placed", "order.placer"));
-        assert!(!equal("order.placed", "xrder.placed"));
-        assert!(!equal("order", "order.placed"));
-    }
 
     #[test]
     fn nearest_is_near_or_nothing() {

@@ -27,12 +27,12 @@ impl Report {
     }
 
     /// Begins the next problem.
-    pub(super) const fn line(self) -> Self {
+    pub(super) const fn line(&mut self) -> &mut Self {
         if self.is_empty() { self } else { self.text("\n") }
     }
 
     /// Adds `text`, or nothing of it where it has no room.
-    pub(super) const fn text(mut self, text: &str) -> Self {
+    pub(super) const fn text(&mut self, text: &str) -> &mut Self {
         let text = text.as_bytes();
         if text.len() > Self::CAPACITY - self.len {
             return self;
@@ -44,8 +44,7 @@ impl Report {
     }
 
     /// Adds `file:line`.
-    pub(super) const fn place(self, place: &Location) -> Self {
-        let report = self.text(place.file).text(":");
+    pub(super) const fn place(&mut self, place: &Location) -> &mut Self {
         let mut digits = [b'0'; 10];
         let mut start = digits.len();
         let mut rest = place.line;
@@ -58,15 +57,15 @@ impl Report {
             }
         }
         match std::str::from_utf8(digits.split_at(start).1) {
-            Ok(digits) => report.text(digits),
-            Err(_) => report,
+            Ok(digits) => self.text(place.file).text(":").text(digits),
+            Err(_) => self.text(place.file),
         }
     }
 
     /// Adds `` `Component::method` (file:line) ``.
-    pub(super) const fn handler(self, component: &ComponentDescriptor, handler: &HandlerDescriptor) -> Self {
-        let report = self.text("`").text(component.name).text("::").text(handler.method).text("` (");
-        report.place(&handler.location).text(")")
+    pub(super) const fn handler(&mut self, component: &ComponentDescriptor, handler: &HandlerDescriptor) -> &mut Self {
+        self.text("`").text(component.name).text("::").text(handler.method).text("` (");
+        self.place(&handler.location).text(")")
     }
 }
 
@@ -78,7 +77,8 @@ mod tests {
     #[test]
     fn numbers_are_written_out() {
         for line in [0, 7, 10, 4_294_967_295] {
-            let report = Report::new().place(&Location { file: "a.rs", line, module: "a" });
+            let mut report = Report::new();
+            report.place(&Location { file: "a.rs", line, module: "a" });
             assert_eq!(report.as_str(), format!("a.rs:{line}"));
         }
     }
@@ -87,7 +87,7 @@ mod tests {
     fn what_has_no_room_is_cut_off() {
         let mut report = Report::new();
         for _ in 0..2000 {
-            report = report.line().text("ä problem");
+            report.line().text("ä problem");
         }
         assert!(report.as_str().starts_with("ä problem\nä problem"));
         assert!(report.as_str().len() <= Report::CAPACITY);

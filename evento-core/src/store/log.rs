@@ -40,7 +40,7 @@ impl From<Appended> for Position {
 }
 
 /// Which events a consumer takes.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Filter {
     /// The event names; sorted.
     pub names: Vec<String>,

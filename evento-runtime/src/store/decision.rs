@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use evento_core::{
-    Aggregate, InvalidEvent, NewEvent, Position, Sequence,
+    Aggregate, ConsumerKey, InvalidEvent, NewEvent, Position, Segment, Sequence,
     store::{Append, AppendError, Commit, Expected, Owner, Replay, RequestId, StoreError},
 };
 
@@ -108,6 +108,14 @@ pub(crate) fn check_commit(commit: &Commit) -> Result<(), StoreError> {
 /// Why a reset to a place beyond the frontier is refused: what lies between would count as passed unhandled.
 pub(crate) fn forwards(to: Position, frontier: Position) -> String {
     format!("a reset goes back, and {to} is beyond the frontier {frontier}; name a position up to that")
+}
+
+pub(crate) fn unknown_consumer(consumer: &ConsumerKey) -> String {
+    format!("consumer {consumer} is unknown here: register it first")
+}
+
+pub(crate) fn unknown_segment(consumer: &ConsumerKey, segment: Segment) -> String {
+    format!("consumer {consumer} with segment {segment} is unknown here: register it first")
 }
 
 pub(crate) fn no_request(id: RequestId) -> String {

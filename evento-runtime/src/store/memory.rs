@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use self::checkpoint::Consumer;
 use self::log::Log;
-use crate::clock::Clock;
+use crate::{clock::Clock, store::decision};
 
 /// Keeps everything in memory.
 ///
@@ -114,9 +114,7 @@ impl Shared {
 
 impl State {
     fn known(&mut self, consumer: &ConsumerKey) -> Result<&mut Consumer, StoreError> {
-        self.consumers
-            .get_mut(consumer)
-            .ok_or_else(|| StoreError::Refused(format!("consumer {consumer} is unknown here: register it first")))
+        self.consumers.get_mut(consumer).ok_or_else(|| StoreError::Refused(decision::unknown_consumer(consumer)))
     }
 
     fn known_segment(
@@ -124,10 +122,10 @@ impl State {
         consumer: &ConsumerKey,
         segment: Segment,
     ) -> Result<&mut checkpoint::StoredSegment, StoreError> {
-        self.known(consumer)?
-            .segments
-            .get_mut(&segment)
-            .ok_or_else(|| StoreError::Refused(format!("consumer {consumer} has no segment {segment}")))
+        let segments = self.consumers.get_mut(consumer).map(|consumer| &mut consumer.segments);
+        segments
+            .and_then(|segments| segments.get_mut(&segment))
+            .ok_or_else(|| StoreError::Refused(decision::unknown_segment(consumer, segment)))
     }
 }
 

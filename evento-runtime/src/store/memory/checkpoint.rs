@@ -130,6 +130,7 @@ impl State {
                 .map(|(position, ..)| position)
         });
         let unpassed: BTreeSet<_> = segment.open.iter().copied().chain(waiting).collect();
+        let ended = segment.generation;
         segment.replay = Some(decision::replay(segment.replay.as_ref(), segment.frontier, unpassed.into_iter()));
         segment.open.retain(|position| *position <= to);
         segment.frontier = to;
@@ -137,9 +138,9 @@ impl State {
         segment.generation = Generation(segment.generation.0 + 1);
         segment.written_at = Some(now);
         claim.epoch = segment.claim.renewed_epoch(after(now, time_to_live));
-        let (part, generation) = (claim.segment, segment.generation);
+        let part = claim.segment;
         consumer.archives.push(Archive {
-            generation,
+            generation: ended,
             letters: split(&mut consumer.letters, |it| it.position > to && part.contains(it.aggregate.key_hash())),
             held: split(&mut consumer.held, |it| it.from > to && part.contains(it.aggregate.key_hash())),
             retries: split(&mut consumer.retries, |it| it.position > to && part.contains(it.key_hash)),

@@ -36,10 +36,9 @@ impl Log {
         until: Position,
     ) -> impl Iterator<Item = &Arc<RecordedEvent>> {
         let places = self.aggregates.get(aggregate).map_or(&[][..], Vec::as_slice);
-        places
-            .iter()
-            .map(|place| &self.events[*place])
-            .filter(move |event| event.position() > after && event.position() <= until)
+        let up_to = |position| places.partition_point(|place| self.events[*place].position() <= position);
+        let (first, last) = (up_to(after), up_to(until));
+        places.get(first..last).unwrap_or_default().iter().map(|place| &self.events[*place])
     }
 
     fn append(&mut self, append: Append, now: Timestamp) -> Result<Appended, AppendError> {

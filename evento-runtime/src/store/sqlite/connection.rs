@@ -1,0 +1,152 @@
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use evento_core::{
+    Timestamp,
+    store::{AppendError, CommitError, StoreError},
+};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::{SqliteStore, Synchronous, schema};
+
+/// Why an operation on a connection failed: SQLite did, or the operation has an answer that is an error.
+pub(super) enum Failure<E> {
+    Sql(rusqlite::Error),
+    Answer(E),
+}
+
+impl<E: From<StoreError>> Failure<E> {
+    pub(super) fn into_error(self) -> E {
+        match self {
+            Self::Sql(error) => store_error(error).into(),
+            Self::Answer(error) => error,
+        }
+    }
+}
+
+impl<E> From<rusqlite::Error> for Failure<E> {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl<E: From<StoreError>> From<StoreError> for Failure<E> {
+    fn from(error: StoreError) -> Self {
+        Self::Answer(error.into())
+    }
+}
+
+impl From<CommitError> for Failure<CommitError> {
+    fn from(error: CommitError) -> Self {
+        Self::Answer(error)
+    }
+}
+
+impl From<AppendError> for Failure<AppendError> {
+    fn from(error: AppendError) -> Self {
+        Self::Answer(error)
+    }
+}
+
+/// What SQLite said, in the words of a store.
+pub(super) fn store_error(error: rusqlite::Error) -> StoreError {
+    use rusqlite::Error as E;
+    match &error {
+        E::SqliteFailure(code, _) => match code.code {
+            // `Unknown` is SQL that the file's schema does not answer to: a table or a column is missing.
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TypeMismatch | ErrorCode::Unknown => {
+                StoreError::Corrupt { what: error.to_string() }
+            }
+            _ => StoreError::unavailable(error),
+        },
+        E::SqlInputError { .. }
+        | E::FromSqlConversionFailure(..)
+        | E::IntegralValueOutOfRange(..)
+        | E::Utf8Error(..)
+        | E::InvalidColumnType(..)
+        | E::QueryReturnedNoRows => StoreError::Corrupt { what: error.to_string() },
+        _ => StoreError::unavailable(error),
+    }
+}
+
+/// Now, by the database's clock, which every process that shares the file reads.
+pub(super) fn now(conn: &Connection) -> rusqlite::Result<Timestamp> {
+    conn.prepare_cached("SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)")?
+        .query_one([], |row| row.get(0).map(Timestamp))
+}
+
+pub(super) fn after(now: Timestamp, duration: Duration) -> Timestamp {
+    Timestamp(now.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
+}
+
+/// Opens the writer's connection: creates file and tables where they are missing.
+pub(super) fn open_writer(store: &SqliteStore) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = Connection::open_with_flags(&store.path, flags).map_err(|error| opening(&store.path, error))?;
+    let set_up = |conn: &mut Connection| {
+        conn.busy_timeout(store.busy_timeout)?;
+        // Reads the header, and so finds out whether this is a database at all, before anything is written.
+        conn.query_one("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))?;
+        write_ahead(conn, store.busy_timeout)?;
+        conn.pragma_update(
+            None,
+            "synchronous",
+            match store.synchronous {
+                Synchronous::Normal => "NORMAL",
+                Synchronous::Full => "FULL",
+            },
+        )?;
+        conn.pragma_update(None, "cache_size", -16_384)?;
+        conn.set_prepared_statement_cache_capacity(128);
+        Ok(())
+    };
+    set_up(&mut conn).map_err(|error| opening(&store.path, error))?;
+    schema::create(&mut conn, &store.path)?;
+    Ok(conn)
+}
+
+/// Opens a reader's connection, on which nothing can be written.
+pub(super) fn open_reader(store: &SqliteStore) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(&store.path, flags).map_err(|error| opening(&store.path, error))?;
+    let set_up = || {
+        conn.busy_timeout(store.busy_timeout)?;
+        conn.pragma_update(None, "query_only", true)?;
+        conn.set_prepared_statement_cache_capacity(64);
+        Ok(())
+    };
+    set_up().map_err(|error| opening(&store.path, error))?;
+    Ok(conn)
+}
+
+/// Turns write-ahead mode on. SQLite does not wait for others here, whatever the busy timeout says.
+fn write_ahead(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {
+    let until = Instant::now() + patience;
+    loop {
+        match conn.query_one("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < until => {
+                thread::park_timeout(Duration::from_millis(5));
+            }
+            outcome => return outcome.map(drop),
+        }
+    }
+}
+
+fn opening(path: &Path, error: rusqlite::Error) -> StoreError {
+    let path = path.display();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => {
+            StoreError::Refused(format!("`{path}` is not a sqlite database: name another file, or move this one away"))
+        }
+        Some(ErrorCode::CannotOpen) => StoreError::Refused(format!(
+            "`{path}` cannot be opened or created: its folder must exist, and this user must be allowed to write there"
+        )),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            StoreError::Refused(format!("`{path}` cannot be written: let this user write the file and its folder"))
+        }
+        _ => store_error(error),
+    }
+}

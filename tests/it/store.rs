@@ -1,0 +1,3 @@
+mod faulty;
+mod memory;
+mod sqlite;
