@@ -7,6 +7,7 @@ mod failure;
 mod interceptor;
 mod kit;
 mod links;
+mod process;
 mod sequential;
 mod shutdown;
 mod source;

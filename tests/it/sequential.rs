@@ -39,8 +39,7 @@ async fn rule_2_1_one_event_runs_at_a_time_in_order() {
 async fn rule_2_1_consumers_run_side_by_side() {
     let stuck = Probe::doing(|_| std::future::pending());
     let free = Probe::new();
-    let test =
-        Harness::new().provide(Forever(stuck.clone())).provide(Another(free.clone())).start().await.unwrap();
+    let test = Harness::new().provide(Forever(stuck.clone())).provide(Another(free.clone())).start().await.unwrap();
     let last = test.given((0..100).map(|number| happened("a", number))).await.unwrap();
     test.running().wait_for::<Another>(last).await.unwrap();
     assert_eq!((stuck.calls().len(), free.calls().len()), (1, 100));
@@ -74,8 +73,7 @@ async fn rule_2_2_no_checkpoint_passes_an_unsettled_event() {
 #[tokio::test(start_paused = true)]
 async fn e12_a_backlog_is_worked_off_without_a_pause_and_without_starving_others() {
     let (busy, other) = (Probe::new(), Probe::new());
-    let test =
-        Harness::new().provide(Forever(busy.clone())).provide(Another(other.clone())).start().await.unwrap();
+    let test = Harness::new().provide(Forever(busy.clone())).provide(Another(other.clone())).start().await.unwrap();
     let began = Instant::now();
     test.given((0..20_000).map(|number| happened("a", number))).await.unwrap();
     other.began(1).await;
