@@ -424,10 +424,10 @@ impl Engine {
 
     /// Goes on with the stream's event, or admits its next.
     fn step_stream(&mut self, now: Now, out: &mut Output) -> Result<(), OutOfOrder> {
-        if let Some(active) = self.active.take() {
-            if !self.go_on(Slot::Stream, active, now, out) {
-                return Ok(());
-            }
+        if let Some(active) = self.active.take()
+            && !self.go_on(Slot::Stream, active, now, out)
+        {
+            return Ok(());
         }
         if !self.admits(now) {
             return Ok(());
@@ -658,11 +658,6 @@ impl Engine {
     /// The event being handled or waiting for its next attempt, and how it stands.
     pub(crate) fn failing(&self) -> Option<Failing> {
         self.active.iter().chain(self.drains.actives()).find_map(Active::failing)
-    }
-
-    /// The stream's event that has a place, if any.
-    pub(crate) fn current(&self) -> Option<&Arc<RecordedEvent>> {
-        self.active.as_ref().map(|active| &active.event)
     }
 
     pub(crate) fn is_paused(&self) -> bool {

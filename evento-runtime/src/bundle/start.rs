@@ -98,10 +98,9 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
         .into_iter()
         .map(|spec| {
             let type_id = (spec.component.type_id)();
-            let component = spec.component.name;
             let (consumer, control) = Consumer::new(Arc::clone(&shared), spec);
             tasks.spawn(consumer.run());
-            Member { type_id, component, control }
+            Member { type_id, control }
         })
         .collect();
     tasks.close();
