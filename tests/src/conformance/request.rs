@@ -33,8 +33,8 @@ pub async fn a_request_counts_the_letters_of_its_target(fixture: Fixture) {
         assert_eq!(store.request(made.id).await.expect("is there"), made);
         last = made.id;
     }
-    assert_eq!(store.open_requests(orders()).await.expect("lists").len(), 4);
-    assert!(store.open_requests(consumer("nobody")).await.expect("lists").is_empty());
+    assert_eq!(store.open_requests(orders().bundle).await.expect("lists").len(), 4);
+    assert!(store.open_requests("another".to_owned()).await.expect("lists").is_empty());
 }
 
 /// A request's progress is kept exactly if the commit is.
@@ -50,11 +50,11 @@ pub async fn progress_is_part_of_the_commit(fixture: Fixture) {
     let running = store.request(made.id).await.expect("is there");
     assert_eq!((running.done, running.failed, running.at), (2, 1, Position::new(2)));
     assert_eq!(running.state, RequestState::Running);
-    assert_eq!(store.open_requests(orders()).await.expect("lists"), [running]);
+    assert_eq!(store.open_requests(orders().bundle).await.expect("lists"), [running]);
     let write = Commit { requests: vec![progress(made.id, 3, true)], ..commit(1, 9) };
     store.commit(claim, write).await.expect("commits");
     assert_eq!(store.request(made.id).await.expect("is there").state, RequestState::Finished);
-    assert!(store.open_requests(orders()).await.expect("lists").is_empty());
+    assert!(store.open_requests(orders().bundle).await.expect("lists").is_empty());
 }
 
 /// Who carries a request out sees that it was stopped; what comes after does not start it again.
@@ -63,7 +63,7 @@ pub async fn a_stopped_request_is_no_longer_open(fixture: Fixture) {
     let claim = take(&*store, "a").await;
     let made = store.make_request(orders(), Action::Retry, Target::Consumer).await.expect("makes");
     store.stop_request(made.id).await.expect("stops");
-    assert!(store.open_requests(orders()).await.expect("lists").is_empty());
+    assert!(store.open_requests(orders().bundle).await.expect("lists").is_empty());
     let write = Commit { requests: vec![progress(made.id, 1, false)], ..commit(0, 9) };
     store.commit(claim, write).await.expect("commits");
     let stopped = store.request(made.id).await.expect("is there");

@@ -73,7 +73,7 @@ impl RequestStore for FaultyStore<dyn Store> {
         MakeRequest: fn make_request(consumer: ConsumerKey, action: Action, target: Target)
             -> Result<StoredRequest, StoreError>;
         Request: fn request(id: RequestId) -> Result<StoredRequest, StoreError>;
-        OpenRequests: fn open_requests(consumer: ConsumerKey) -> Result<Vec<StoredRequest>, StoreError>;
+        OpenRequests: fn open_requests(bundle: String) -> Result<Vec<StoredRequest>, StoreError>;
         StopRequest: fn stop_request(id: RequestId) -> Result<(), StoreError>;
     }
 }

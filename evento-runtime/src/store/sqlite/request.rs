@@ -136,12 +136,11 @@ impl RequestStore for OpenSqlite {
         self.threads.read(move |conn| find(conn, id))
     }
 
-    fn open_requests(&self, consumer: ConsumerKey) -> BoxFuture<'_, Result<Vec<StoredRequest>, StoreError>> {
+    fn open_requests(&self, bundle: String) -> BoxFuture<'_, Result<Vec<StoredRequest>, StoreError>> {
         self.threads.read(move |conn| {
-            let Some(consumer) = consumer_id(conn, &consumer)? else { return Ok(Vec::new()) };
-            let open = "WHERE r.consumer = ?1 AND r.state IN ('pending', 'running') ORDER BY r.id";
+            let open = "WHERE c.bundle = ?1 AND r.state IN ('pending', 'running') ORDER BY r.id";
             let mut select = conn.prepare_cached(&format!("{REQUEST} {open}"))?;
-            Ok(select.query_map([consumer], stored)?.collect::<Result<_, _>>()?)
+            Ok(select.query_map([bundle], stored)?.collect::<Result<_, _>>()?)
         })
     }
 
