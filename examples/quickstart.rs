@@ -1,10 +1,11 @@
 //! Append events, and read your own write.
 
-use std::{collections::BTreeMap, io::Write, sync::Mutex};
+use std::{collections::BTreeMap, io::Write, sync::Arc};
 
 use evento_core::{Event, event_handler, projector, store::Expected};
 use evento_runtime::{Bundle, store::SqliteStore};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
 #[derive(Event, Serialize, Deserialize)]
 #[event(name = "order.placed", aggregate = "order")]
@@ -26,7 +27,7 @@ struct Spending {
 impl Spending {
     #[event_handler]
     async fn on_placed(&self, event: &OrderPlaced) -> anyhow::Result<()> {
-        *self.cents.lock().unwrap().entry(event.customer.clone()).or_default() += event.total_cents;
+        *self.cents.lock().await.entry(event.customer.clone()).or_default() += event.total_cents;
         Ok(())
     }
 }
@@ -34,7 +35,7 @@ impl Spending {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let spending = std::sync::Arc::new(Spending::default());
+    let spending = Arc::new(Spending::default());
     let running = Bundle::builder("shop")
         .store(SqliteStore::at(folder.path().join("shop.db")))
         .provide(spending.clone())
@@ -48,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     let appended = running.log().append(Expected::Any, placed).await?;
     running.wait_for::<Spending>(appended).await?;
 
-    writeln!(std::io::stdout(), "{:?}", spending.cents.lock().unwrap())?;
+    writeln!(std::io::stdout(), "{:?}", spending.cents.lock().await)?;
     writeln!(std::io::stdout(), "{}", running.shutdown().await?)?;
     Ok(())
 }

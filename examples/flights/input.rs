@@ -89,7 +89,8 @@ impl Input {
         match read.context("the file cannot be read on; is it damaged, or not what its name says?")? {
             0 => Ok(None),
             _ if line.len() as u64 == MAX_LINE => bail!("the line is over {MAX_LINE} bytes long"),
-            _ => parse(&line).map(Some),
+            // Without its end a line that breaks off is seen to.
+            _ => parse(line.trim_ascii_end()).map(Some),
         }
     }
 }
