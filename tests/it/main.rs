@@ -3,4 +3,5 @@
 mod links;
 mod smoke;
 mod store;
+mod tidy;
 mod ui;
