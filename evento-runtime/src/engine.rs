@@ -290,6 +290,8 @@ pub(crate) struct Engine {
     fetching: bool,
     /// The last page ended at the head.
     at_head: bool,
+    /// The log grew while a page was under way, which may have been read before.
+    grew_meanwhile: bool,
 
     /// Open positions to be read again, the oldest first.
     to_recover: VecDeque<Position>,
@@ -375,6 +377,7 @@ impl Engine {
             head: Position::BEGINNING,
             fetching: false,
             at_head: false,
+            grew_meanwhile: false,
             recovering: false,
             to_recover: state.open.iter().copied().collect(),
             recovered: VecDeque::new(),
@@ -424,18 +427,20 @@ impl Engine {
         self.fetching = false;
         self.scanned_to = self.scanned_to.max(page.scanned_to);
         self.head = self.head.max(page.head);
-        self.at_head = page.scanned_to >= page.head;
+        self.at_head = page.scanned_to >= page.head && !std::mem::take(&mut self.grew_meanwhile);
         self.pages.push_back(page);
     }
 
     /// The page could not be read: it is asked for again at the next step.
     pub(crate) fn fetch_failed(&mut self) {
         self.fetching = false;
+        self.grew_meanwhile = false;
     }
 
     /// The log may have grown.
     pub(crate) fn head_moved(&mut self) {
         self.at_head = false;
+        self.grew_meanwhile = self.fetching;
     }
 
     /// The letters that `Read::Letters` asked for; `last` where no more follow.

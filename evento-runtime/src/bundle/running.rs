@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Running {
     pub(super) name: String,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     pub(super) members: Vec<Member>,
     pub(super) tasks: TaskTracker,
     pub(super) kick: Arc<Notify>,
@@ -28,7 +28,6 @@ pub struct Running {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) type_id: TypeId,
-    pub(super) component: &'static str,
     pub(super) control: Control,
 }
 
@@ -128,7 +127,9 @@ impl Running {
         for member in self.of::<T>()? {
             member.control.reset(to).await.map_err(|source| match source {
                 CommitError::Fenced => member.stopped(),
-                source => WaitError::Reset { consumer: member.control.status.snapshot().consumer, source },
+                source => {
+                    WaitError::Reset { consumer: member.control.status.snapshot().consumer, source: Box::new(source) }
+                }
             })?;
         }
         Ok(())

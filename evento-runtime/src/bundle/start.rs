@@ -69,7 +69,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let shared = Arc::new(Shared {
         executors: executors.iter().map(|executor| Executor::new(executor, tasks.clone())).collect(),
         store: Arc::clone(&store),
-        buffer: Arc::new(Semaphore::new(settings.buffer_bytes / 1024)),
+        buffer: Arc::new(Semaphore::new(settings.buffer_bytes.div_ceil(1024))),
         clock,
         classifiers,
         interceptors,
@@ -100,10 +100,9 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
         .into_iter()
         .map(|spec| {
             let type_id = (spec.component.type_id)();
-            let component = spec.component.name;
             let (consumer, control) = Consumer::new(Arc::clone(&shared), spec);
             tasks.spawn(consumer.run());
-            Member { type_id, component, control }
+            Member { type_id, control }
         })
         .collect();
     tasks.close();

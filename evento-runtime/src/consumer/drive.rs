@@ -51,7 +51,8 @@ pub(super) struct Drive<'a> {
     trouble: Option<String>,
     failures: u32,
     /// When to look again at a head that an open transaction held back.
-    look_again: Option<(Duration, Duration)>,
+    look_again: Option<Duration>,
+    look_again_after: Duration,
     stopping: bool,
     reset: Option<(Position, Reply)>,
 }
@@ -90,6 +91,7 @@ impl<'a> Drive<'a> {
             trouble: None,
             failures: 0,
             look_again: None,
+            look_again_after: Duration::ZERO,
             stopping: false,
             reset: None,
             consumer,
@@ -128,12 +130,10 @@ impl<'a> Drive<'a> {
                     }
                     continue;
                 }
-                if ended.is_some() {
-                    // Its outcome goes in before anything else is looked at.
-                    self.core.lock().end_inline(&mut ended);
-                }
             }
-            if left.stopped {
+            // There may be nothing to wait for: look up from the work, and go on.
+            let wake_at = if ended.is_some() { Some(Duration::ZERO) } else { left.wake_at };
+            if left.stopped && ended.is_none() {
                 if let Some((to, reply)) = self.reset.take() {
                     return End::Reset { to, reply };
                 }
@@ -141,7 +141,7 @@ impl<'a> Drive<'a> {
             }
             burst = 0;
             self.publish();
-            if let Some(end) = self.wait(left.wake_at, &mut ended).await {
+            if let Some(end) = self.wait(wake_at, &mut ended).await {
                 return end;
             }
         }
@@ -170,7 +170,7 @@ impl<'a> Drive<'a> {
         while self.permits.len() > inner.engine.pages_held() {
             self.permits.pop_front();
         }
-        let wake_at = [inner.out.wake_at, self.look_again.map(|(at, _)| at)].into_iter().flatten().min();
+        let wake_at = [inner.out.wake_at, self.look_again].into_iter().flatten().min();
         inner.wakes_at = wake_at;
         Left {
             inline: inner.out.inline.take(),
@@ -236,7 +236,7 @@ impl<'a> Drive<'a> {
             Ok(()) = self.wake.changed() => core.lock().engine.head_moved(),
             Ok(()) = self.requests.changed() => self.take_requests(),
             () = sleep_until(shared.clock, wake_at) => {
-                if self.look_again.is_some_and(|(at, _)| at <= shared.clock.now()) {
+                if self.look_again.take_if(|at| *at <= shared.clock.now()).is_some() {
                     core.lock().engine.head_moved();
                 }
             }
@@ -273,11 +273,12 @@ impl<'a> Drive<'a> {
         match done {
             Done::Page(Ok((page, permit))) => {
                 self.calm();
-                self.look_again = (page.more_above && page.scanned_to >= page.head).then(|| {
-                    let wait = self.look_again.map_or(Duration::from_millis(2), |(_, wait)| wait * 2);
-                    let wait = wait.min(Duration::from_millis(100));
-                    (now.since_start + wait, wait)
-                });
+                let held_back = page.more_above && page.scanned_to >= page.head;
+                self.look_again_after = match held_back {
+                    true => (self.look_again_after * 2).clamp(Duration::from_millis(2), Duration::from_millis(100)),
+                    false => Duration::ZERO,
+                };
+                self.look_again = held_back.then(|| now.since_start + self.look_again_after);
                 self.permits.push_back(permit);
                 engine.page(page);
             }
@@ -310,7 +311,10 @@ impl<'a> Drive<'a> {
                 self.under_way.push(Box::pin(self.io.clone().resolve(backoff(self.failures))));
             }
             Done::Resolved(Ok(stored)) => match engine.replaces() {
-                Some(replaced) if stored == replaced.next() => engine.committed(stored, now),
+                Some(replaced) if stored == replaced.next() => {
+                    self.calm();
+                    engine.committed(stored, now);
+                }
                 Some(replaced) if stored == replaced => engine.commit_failed(now),
                 _ => {
                     return Some(End::Again(anyhow::anyhow!(

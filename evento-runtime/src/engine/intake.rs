@@ -67,6 +67,7 @@ impl Engine {
             self.unrecovered.remove(&event.position());
         } else {
             self.order.check(event)?;
+            self.forget_retries_between(self.admitted, event.position().just_before());
             self.admitted = event.position();
             self.cursor += 1;
         }

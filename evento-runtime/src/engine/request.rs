@@ -51,6 +51,11 @@ impl Requests {
         Some(alone.letter)
     }
 
+    /// Whether the letter is being handled again on a request that has not been stopped.
+    pub(crate) fn redrives(&self, position: Position) -> bool {
+        self.run.as_ref().is_some_and(|run| run.letter == Some(position))
+    }
+
     pub(crate) fn redrive_failed(&mut self, position: Position) {
         if let Some(alone) = self.run.as_mut().and_then(|run| run.alone.as_mut())
             && alone.letter.position == position

@@ -60,6 +60,15 @@ impl Engine {
                 self.die(id, reason, now);
             }
             Verdict::Again(retry, due) => {
+                if slot.origin == Origin::Redriven && !self.requests.redrives(retry.position) {
+                    // Its request was stopped while it ran: it stays dead.
+                    let lane = slot.lane.filter(|_| self.keys.why(&slot.event) == Some(WhyHeld::Dead));
+                    match lane {
+                        Some(lane) => self.drop_lane(lane),
+                        None => self.leave(id, now),
+                    }
+                    return;
+                }
                 // A dead event that is tried again stays a letter until it succeeds: there is no retry to store.
                 if slot.origin != Origin::Redriven && self.config.mutant != Some(Mutant::RetryNotStored) {
                     self.retries.insert(retry.position, retry.clone());
