@@ -12,7 +12,6 @@ mod parallel;
 mod process;
 mod sequential;
 mod shutdown;
-mod smoke;
 mod source;
 mod start;
 mod store;
