@@ -339,8 +339,10 @@ impl Engine {
         }
     }
 
-    /// The attempt was cut off before it returned, by a shutdown: its event stays unsettled.
+    /// The attempt was cut off before it returned, by a shutdown: its event stays unsettled, and nothing is admitted in
+    /// its place any more, or the frontier would pass it.
     pub(crate) fn cut_off(&mut self, slot: Slot) -> Option<Arc<RecordedEvent>> {
+        self.stop();
         self.running = None;
         let active = self.take_active(slot)?;
         self.pending.start_ended(active.event.position());
