@@ -15,5 +15,6 @@ mod shutdown;
 mod source;
 mod start;
 mod store;
+mod tidy;
 mod tracing;
 mod ui;
