@@ -1,7 +1,7 @@
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use evento_core::{
-    Aggregate, Position,
+    Position,
     store::{Action, DeadEvent, RequestId, RequestProgress, RequestState, StoredRequest},
 };
 
@@ -27,8 +27,6 @@ struct Run {
     read_to: Position,
     /// The letter that is being handled again.
     letter: Option<Position>,
-    /// Aggregates of which a letter has failed again: their later letters are not tried.
-    failed: HashSet<Aggregate>,
 }
 
 impl Requests {
@@ -78,15 +76,7 @@ impl Requests {
 
 impl Run {
     fn new(request: StoredRequest) -> Self {
-        Self {
-            letters: VecDeque::new(),
-            reading: false,
-            last: false,
-            read_to: request.at,
-            letter: None,
-            failed: HashSet::new(),
-            request,
-        }
+        Self { letters: VecDeque::new(), reading: false, last: false, read_to: request.at, letter: None, request }
     }
 
     fn progress(&self, finished: bool) -> RequestProgress {
@@ -125,10 +115,6 @@ impl Engine {
             let Some(letter) = run.letters.pop_front() else { return };
             match run.request.action {
                 Action::Discard => self.discard(letter),
-                Action::Retry if run.failed.contains(&letter.aggregate) => {
-                    run.letter = Some(letter.position);
-                    self.letter_failed(letter.position);
-                }
                 Action::Retry => {
                     run.letter = Some(letter.position);
                     self.drains.redrive(letter);
@@ -159,7 +145,7 @@ impl Engine {
         self.pending.progress(run.progress(false));
     }
 
-    /// The letter stays: its event has failed again, or an earlier one of its aggregate has.
+    /// The letter stays: its event has failed again.
     pub(super) fn letter_failed(&mut self, position: Position) {
         let Some(run) = self.requests.run.as_mut().filter(|run| run.letter == Some(position)) else { return };
         run.letter = None;
