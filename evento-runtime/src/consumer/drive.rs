@@ -18,7 +18,7 @@ use super::{
     Command, Consumer, Kept,
     attempt::{Attempt, Attempts},
     control::Reply,
-    io::{Done, Io},
+    io::{self, Done, Io},
 };
 use crate::{
     clock::Clock,
@@ -162,8 +162,7 @@ impl<'a> Drive<'a> {
             self.under_way.push(Box::pin(self.io.clone().page(after, self.backoff())));
         }
         for read in self.out.reads.drain(..) {
-            let delay = backoff(self.failures);
-            self.under_way.push(Box::pin(self.io.clone().read(read, delay)));
+            self.under_way.push(Box::pin(self.io.clone().read(read, io::backoff(self.failures))));
         }
         while self.permits.len() > self.engine.pages_held() {
             self.permits.pop_front();
@@ -377,13 +376,8 @@ impl<'a> Drive<'a> {
     }
 
     fn backoff(&self) -> Duration {
-        backoff(self.failures)
+        io::backoff(self.failures)
     }
-}
-
-/// The delay before the store is asked again after so many failures in a row.
-fn backoff(failures: u32) -> Duration {
-    if failures == 0 { Duration::ZERO } else { Duration::from_millis(50 << failures.min(6)) }
 }
 
 async fn outcome(attempt: &mut Option<(Slot, Attempt)>) -> (Slot, Result<(), Failure>) {
