@@ -127,7 +127,7 @@ pub struct CheckpointSettings {
     pub every: Duration,
     /// After this many settled events: 1,000; at least 1.
     pub events: usize,
-    /// After every single event: no. Costs a write of the store for each.
+    /// After every single event, before the next begins: no. Costs a write of the store for each.
     pub every_event: bool,
     /// After this long where events were only skipped: 5 s; 100 ms to 10 min.
     #[serde(with = "duration")]

@@ -74,6 +74,15 @@ pub(crate) struct Consumer {
     paused: bool,
 }
 
+/// A claim that was taken.
+struct Taken {
+    claim: Claim,
+    /// On the clock of leases.
+    asked_at: Duration,
+    /// Whether nobody can have died in a handler under it.
+    clean: bool,
+}
+
 /// How long before the store is tried again after it failed.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -92,15 +101,23 @@ impl Consumer {
     /// Consumes until the bundle stops. Takes its claim again whenever it was lost.
     pub(crate) async fn run(mut self) {
         let mut claimed = None;
+        // Kept over the store's failures, and let go only in order.
+        let mut held = None;
         loop {
-            let (claim, clean) = match claimed.take() {
-                Some(claim) => (claim, true),
+            let Taken { claim, asked_at, clean } = match claimed.take() {
+                Some(taken) => taken,
                 None => match self.take_claim().await {
                     Some(taken) => taken,
-                    None => break,
+                    None => {
+                        if let Some(claim) = held {
+                            self.release(claim).await;
+                        }
+                        break;
+                    }
                 },
             };
-            let kept = self.shared.keeper.keep(claim.clone(), self.attention.clone());
+            held = Some(claim.clone());
+            let kept = self.shared.keeper.keep(claim.clone(), asked_at, self.attention.clone());
             let end = self.consume(&claim, clean, &kept).await;
             drop(kept);
             match end {
@@ -115,19 +132,20 @@ impl Consumer {
                 }
                 Ok(End::Reset { to, reply }) => {
                     let time_to_live = self.shared.settings.claim.time_to_live;
+                    let asked_at = self.shared.keeper.asked_at();
                     let reset = self.shared.store.reset(Reset { claim, to, time_to_live }).await;
-                    let outcome = reset.map(|claim| claimed = Some(claim));
+                    let outcome = reset.map(|claim| claimed = Some(Taken { claim, asked_at, clean: true }));
                     reply.answer(outcome);
                 }
+                // The claim is kept, and asked for again: let go, it would count as let go in order, and the next to take
+                // it would not know that a process may have died in a handler.
                 Ok(End::Again(problem)) => {
                     self.troubled(&problem);
-                    self.release(claim).await;
                     self.pause(STORE_PAUSE).await;
                 }
                 Err(CommitError::Fenced) => self.status.waiting(None),
                 Err(error) => {
                     self.troubled(&anyhow::Error::new(error));
-                    self.release(claim).await;
                     self.pause(STORE_PAUSE).await;
                 }
             }
@@ -139,7 +157,7 @@ impl Consumer {
     }
 
     /// Waits for the claim. `None` where the bundle stops before.
-    async fn take_claim(&mut self) -> Option<(Claim, bool)> {
+    async fn take_claim(&mut self) -> Option<Taken> {
         let request = ClaimRequest {
             consumer: (*self.spec.key).clone(),
             segment: Segment::WHOLE,
@@ -153,8 +171,9 @@ impl Consumer {
                 self.status.stopped(None);
                 return None;
             }
+            let asked_at = self.shared.keeper.asked_at();
             match self.shared.store.claim(request.clone()).await {
-                Ok(ClaimOutcome::Taken { claim, clean }) => return Some((claim, clean)),
+                Ok(ClaimOutcome::Taken { claim, clean }) => return Some(Taken { claim, asked_at, clean }),
                 Ok(ClaimOutcome::Held { owner, until }) => {
                     if told.as_ref() != Some(&owner) {
                         tracing::info!(consumer = %self.spec.key, held_by = %owner, until = until.0, "waiting for the claim");

@@ -158,6 +158,8 @@ pub(crate) struct Engine {
     fetching: bool,
     /// The last page ended at the head.
     at_head: bool,
+    /// The log grew while a page was under way, which may have been read before.
+    grew_meanwhile: bool,
 
     /// Open positions that have not been asked for again.
     to_recover: VecDeque<Position>,
@@ -171,7 +173,7 @@ pub(crate) struct Engine {
     retries: BTreeMap<Position, StoredRetry>,
     /// How many processes died at an event.
     crashes: BTreeMap<Position, u32>,
-    /// Starts are recorded before they run until the frontier has passed this.
+    /// Starts at or before this are recorded before they run.
     guard_until: Position,
     replay: Option<Replay>,
 
@@ -219,6 +221,7 @@ impl Engine {
             head: Position::BEGINNING,
             fetching: false,
             at_head: false,
+            grew_meanwhile: false,
             recovering: false,
             to_recover: state.open.iter().copied().collect(),
             recovered: VecDeque::new(),
@@ -246,18 +249,20 @@ impl Engine {
         self.fetching = false;
         self.scanned_to = self.scanned_to.max(page.scanned_to);
         self.head = self.head.max(page.head);
-        self.at_head = page.scanned_to >= page.head;
+        self.at_head = page.scanned_to >= page.head && !std::mem::take(&mut self.grew_meanwhile);
         self.pages.push_back(page);
     }
 
     /// The page could not be read: it is asked for again at the next step.
     pub(crate) fn fetch_failed(&mut self) {
         self.fetching = false;
+        self.grew_meanwhile = false;
     }
 
     /// The log may have grown.
     pub(crate) fn head_moved(&mut self) {
         self.at_head = false;
+        self.grew_meanwhile = self.fetching;
     }
 
     /// The events that `Read::At` asked for; `asked` are settled where the log holds none.
@@ -326,7 +331,7 @@ impl Engine {
                         self.retries.insert(retry.position, retry.clone());
                         active.needs_write = self.pending.retry(retry);
                     }
-                    Verdict::Again(_) => {}
+                    Verdict::Again(_) => self.drains.end_abandoned(slot),
                     Verdict::Dead(reason) => self.die(slot, &mut active, reason, now),
                 }
                 self.put_active(slot, active);
@@ -395,7 +400,7 @@ impl Engine {
         }
         let idle = self.running.is_none() && self.pages.is_empty() && self.recovered.is_empty();
         out.commit = self.pending.commit(idle, self.stopping, now.since_start);
-        out.wake_at = [self.pending.wake_at(), self.next_retry()].into_iter().flatten().min();
+        out.wake_at = [self.pending.wake_at(), self.next_retry(now)].into_iter().flatten().min();
         Ok(())
     }
 
@@ -419,10 +424,10 @@ impl Engine {
 
     /// Goes on with the stream's event, or admits its next.
     fn step_stream(&mut self, now: Now, out: &mut Output) -> Result<(), OutOfOrder> {
-        if let Some(active) = self.active.take() {
-            if !self.go_on(Slot::Stream, active, now, out) {
-                return Ok(());
-            }
+        if let Some(active) = self.active.take()
+            && !self.go_on(Slot::Stream, active, now, out)
+        {
+            return Ok(());
         }
         if !self.admits(now) {
             return Ok(());
@@ -516,7 +521,7 @@ impl Engine {
             active.cause = vec![format!("the process died {crashes} times while this event was being handled")];
             self.die(slot, &mut active, DeadReason::KilledTheProcess, now);
             self.put_active(slot, active);
-        } else if self.pending.frontier() < self.guard_until {
+        } else if position <= self.guard_until {
             active.stage = Stage::Recording;
             active.needs_write = self.pending.start(position, active.event.key_hash(), crashes);
             self.put_active(slot, active);
@@ -566,6 +571,7 @@ impl Engine {
         if position <= self.pending.frontier() {
             self.settle_open(position);
         } else {
+            self.forget_retries_between(self.pending.frontier(), position.just_before());
             self.pending.settled(position, counts);
         }
         self.forget(position);
@@ -654,11 +660,6 @@ impl Engine {
         self.active.iter().chain(self.drains.actives()).find_map(Active::failing)
     }
 
-    /// The stream's event that has a place, if any.
-    pub(crate) fn current(&self) -> Option<&Arc<RecordedEvent>> {
-        self.active.as_ref().map(|active| &active.event)
-    }
-
     pub(crate) fn is_paused(&self) -> bool {
         self.paused
     }
@@ -683,11 +684,13 @@ impl Engine {
         self.pages.len()
     }
 
-    fn next_retry(&self) -> Option<Duration> {
-        if self.running.is_some() || self.paused || self.stopping {
+    fn next_retry(&self, now: Now) -> Option<Duration> {
+        // What waits for a write goes on when that is made, which wakes by itself.
+        if self.running.is_some() || !self.admits(now) {
             return None;
         }
-        self.active.iter().chain(self.drains.actives()).filter_map(Active::due).min()
+        let stored = |active: &&Active| self.pending.is_written(active.needs_write);
+        self.active.iter().chain(self.drains.actives()).filter(stored).filter_map(Active::due).min()
     }
 }
 

@@ -65,8 +65,8 @@ mod error;
 use std::{fmt, sync::Arc, time::Duration};
 
 use evento_core::{
-    Component, ConsumerKey, Event, IntoInstance, IntoNewEvent, Position,
-    store::{AppendError, DeadEvent, DeadFilter, Expected, StoreError},
+    BoxFuture, Component, ConsumerKey, Event, IntoInstance, IntoNewEvent, Position,
+    store::{AppendError, DeadEvent, DeadFilter, Expected, OpenStore, Store, StoreError},
 };
 use tokio::time::Instant;
 
@@ -88,7 +88,7 @@ type Describe = Arc<dyn Fn(BundleBuilder) -> BundleBuilder + Send + Sync>;
 #[must_use = "a harness does nothing until it is started"]
 pub struct Harness {
     described: Vec<Describe>,
-    store: MemoryStore,
+    store: Arc<dyn OpenStore>,
     clock: Clock,
     patience: Duration,
 }
@@ -98,7 +98,7 @@ impl Harness {
     pub fn new() -> Self {
         Self {
             described: Vec::new(),
-            store: MemoryStore::new(),
+            store: Arc::new(MemoryStore::new()),
             clock: Clock::tokio(),
             patience: Duration::from_secs(30),
         }
@@ -130,10 +130,9 @@ impl Harness {
         self
     }
 
-    /// Runs on a store that the test has already: one that another bundle of the test uses too, or one with holes
-    /// between its positions.
-    pub fn store(mut self, store: MemoryStore) -> Self {
-        self.store = store;
+    /// Runs on another store than an empty one in memory: on one that another bundle of the test uses too, or on a file.
+    pub fn store(mut self, store: impl OpenStore) -> Self {
+        self.store = Arc::new(store);
         self
     }
 
@@ -154,7 +153,7 @@ impl Harness {
 
     async fn start_with(self, attempts: Attempts) -> Result<TestBundle, StartError> {
         let mut builder = Bundle::builder("test")
-            .store(self.store.clone())
+            .store(Described(Arc::clone(&self.store)))
             .only_provided()
             .clock(self.clock)
             .interceptor(attempts.clone());
@@ -297,12 +296,6 @@ impl TestBundle {
         &self.running
     }
 
-    /// The store, which outlives the bundle.
-    #[must_use]
-    pub fn store(&self) -> &MemoryStore {
-        &self.harness.store
-    }
-
     /// Stops the bundle in order and starts it again on the same store.
     ///
     /// # Errors
@@ -322,12 +315,28 @@ impl TestBundle {
     }
 
     async fn stored(&self) -> Result<Vec<(ConsumerKey, Position)>, StoreError> {
-        use evento_core::store::CheckpointStore;
-
-        let consumers = self.harness.store.consumers(self.running.name().to_owned()).await?;
+        let consumers = self.running.shared.store.consumers(self.running.name().to_owned()).await?;
         let ours: Vec<_> = self.running.consumers().into_iter().map(|status| status.consumer).collect();
         let stored = consumers.into_iter().map(|stored| (stored.consumer, stored.frontier));
         Ok(stored.filter(|(consumer, _)| ours.contains(consumer)).collect())
+    }
+}
+
+/// A description that is shared by the starts of a harness.
+#[derive(Debug)]
+struct Described(Arc<dyn OpenStore>);
+
+impl OpenStore for Described {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.0.problems()
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, StoreError>> {
+        self.0.open()
     }
 }
 

@@ -1,7 +1,19 @@
 //! The one integration binary.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test, its helpers too, fails by panicking")]
 
+mod checkpoint;
+mod claim;
+mod dead_event;
+mod failure;
+mod interceptor;
+mod kit;
 mod links;
-mod smoke;
+mod process;
+mod sequential;
+mod shutdown;
+mod source;
+mod start;
 mod store;
 mod tidy;
+mod tracing;
 mod ui;

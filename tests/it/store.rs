@@ -1,3 +1,5 @@
 mod faulty;
 mod memory;
+mod model;
 mod sqlite;
+mod sqlite_file;

@@ -52,6 +52,8 @@ pub enum Fate {
     LoseAnswer,
     /// It is made after this long.
     Delay(Duration),
+    /// It is made at once, and answered after this long.
+    DelayAnswer(Duration),
     /// It is never made and never answered.
     Hang,
 }
@@ -129,6 +131,11 @@ impl Faults {
             Fate::Delay(delay) => {
                 tokio::time::sleep(delay).await;
                 call.await
+            }
+            Fate::DelayAnswer(delay) => {
+                let answer = call.await;
+                tokio::time::sleep(delay).await;
+                answer
             }
             Fate::Hang => std::future::pending().await,
         }

@@ -2,3 +2,5 @@
 
 pub mod conformance;
 pub mod faulty;
+pub mod probe;
+pub mod told;

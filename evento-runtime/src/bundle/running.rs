@@ -14,7 +14,7 @@ use crate::consumer::{ConsumerStatus, Control, Shared};
 #[derive(Debug)]
 pub struct Running {
     pub(super) name: String,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     pub(super) members: Vec<Member>,
     pub(super) tasks: TaskTracker,
     pub(super) kick: Arc<Notify>,
@@ -25,7 +25,6 @@ pub struct Running {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) type_id: TypeId,
-    pub(super) component: &'static str,
     pub(super) control: Control,
 }
 
@@ -119,7 +118,9 @@ impl Running {
         for member in self.of::<T>()? {
             member.control.reset(to).await.map_err(|source| match source {
                 CommitError::Fenced => member.stopped(),
-                source => WaitError::Reset { consumer: member.control.status.snapshot().consumer, source },
+                source => {
+                    WaitError::Reset { consumer: member.control.status.snapshot().consumer, source: Box::new(source) }
+                }
             })?;
         }
         Ok(())

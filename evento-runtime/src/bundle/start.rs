@@ -66,7 +66,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let keeper = Keeper::new(Arc::clone(&store), settings.claim.clone(), clock);
     let shared = Arc::new(Shared {
         store: Arc::clone(&store),
-        buffer: Arc::new(Semaphore::new(settings.buffer_bytes / 1024)),
+        buffer: Arc::new(Semaphore::new(settings.buffer_bytes.div_ceil(1024))),
         clock,
         classifiers,
         interceptors,
@@ -98,10 +98,9 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
         .into_iter()
         .map(|spec| {
             let type_id = (spec.component.type_id)();
-            let component = spec.component.name;
             let (consumer, control) = Consumer::new(Arc::clone(&shared), spec);
             tasks.spawn(consumer.run());
-            Member { type_id, component, control }
+            Member { type_id, control }
         })
         .collect();
     tasks.close();

@@ -34,7 +34,7 @@ pub enum WaitError {
         consumer: ConsumerKey,
         /// What the store said.
         #[source]
-        source: CommitError,
+        source: Box<CommitError>,
     },
     /// Some consumers have not caught up in time.
     #[error("not caught up with position {head} after {waited:?}: {}", Held(behind))]

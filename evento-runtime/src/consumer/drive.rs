@@ -58,7 +58,8 @@ pub(super) struct Drive<'a> {
     trouble: Option<String>,
     failures: u32,
     /// When to look again at a head that an open transaction held back.
-    look_again: Option<(Duration, Duration)>,
+    look_again: Option<Duration>,
+    look_again_after: Duration,
     random: u64,
     stopping: bool,
     reset: Option<(Position, Reply)>,
@@ -93,6 +94,7 @@ impl<'a> Drive<'a> {
             trouble: None,
             failures: 0,
             look_again: None,
+            look_again_after: Duration::ZERO,
             random: RandomState::new().hash_one(claim.epoch),
             stopping: false,
             reset: None,
@@ -121,7 +123,10 @@ impl<'a> Drive<'a> {
             if let Some(start) = self.out.start.take() {
                 let ended_at_once = self.begin(start).await;
                 burst += 1;
-                if ended_at_once && !self.consumer.attention.is_asked() {
+                if ended_at_once && self.consumer.attention.is_asked() {
+                    // There may be nothing to wait for: look up from the work, and go on.
+                    self.out.wake_at = Some(self.now.since_start);
+                } else if ended_at_once {
                     if !burst.is_multiple_of(BURST) {
                         continue;
                     }
@@ -210,7 +215,7 @@ impl<'a> Drive<'a> {
     async fn wait(&mut self) -> Option<End> {
         let shared = Arc::clone(&self.io.shared);
         self.consumer.attention.given();
-        let wake_at = [self.out.wake_at, self.look_again.map(|(at, _)| at)].into_iter().flatten().min();
+        let wake_at = [self.out.wake_at, self.look_again].into_iter().flatten().min();
         let attempt_runs = self.attempt.is_some();
         tokio::select! {
             biased;
@@ -233,7 +238,7 @@ impl<'a> Drive<'a> {
             Ok(()) = self.wake.changed() => self.engine.head_moved(),
             Ok(()) = self.requests.changed() => self.take_requests(),
             () = sleep_until(shared.clock, wake_at) => {
-                if self.look_again.is_some_and(|(at, _)| at <= shared.clock.now()) {
+                if self.look_again.take_if(|at| *at <= shared.clock.now()).is_some() {
                     self.engine.head_moved();
                 }
             }
@@ -265,11 +270,12 @@ impl<'a> Drive<'a> {
         match done {
             Done::Page(Ok((page, permit))) => {
                 self.calm();
-                self.look_again = (page.more_above && page.scanned_to >= page.head).then(|| {
-                    let wait = self.look_again.map_or(Duration::from_millis(2), |(_, wait)| wait * 2);
-                    let wait = wait.min(Duration::from_millis(100));
-                    (self.now.since_start + wait, wait)
-                });
+                let held_back = page.more_above && page.scanned_to >= page.head;
+                self.look_again_after = match held_back {
+                    true => (self.look_again_after * 2).clamp(Duration::from_millis(2), Duration::from_millis(100)),
+                    false => Duration::ZERO,
+                };
+                self.look_again = held_back.then(|| self.now.since_start + self.look_again_after);
                 self.permits.push_back(permit);
                 self.engine.page(page);
             }
@@ -301,7 +307,10 @@ impl<'a> Drive<'a> {
                 self.under_way.push(Box::pin(self.io.clone().resolve(self.backoff())));
             }
             Done::Resolved(Ok(stored)) => match self.engine.replaces() {
-                Some(replaced) if stored == replaced.next() => self.engine.committed(stored, self.now),
+                Some(replaced) if stored == replaced.next() => {
+                    self.calm();
+                    self.engine.committed(stored, self.now);
+                }
                 Some(replaced) if stored == replaced => self.engine.commit_failed(self.now),
                 _ => {
                     return Some(End::Again(anyhow::anyhow!(

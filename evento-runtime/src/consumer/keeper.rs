@@ -77,10 +77,15 @@ impl Keeper {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Renews the claim, which was taken just now, until what this answers is dropped.
-    pub(crate) fn keep(&self, claim: Claim, attention: Attention) -> Kept {
+    /// The moment from which a claim that is asked for now counts.
+    pub(crate) fn asked_at(&self) -> Duration {
+        self.inner.clock.boot()
+    }
+
+    /// Renews the claim, which was asked for at `asked_at`, until what this answers is dropped.
+    pub(crate) fn keep(&self, claim: Claim, asked_at: Duration, attention: Attention) -> Kept {
         let lease = Arc::new(Lease { valid_until: AtomicU64::new(0), lost: CancellationToken::new(), attention });
-        lease.prolong(self.inner.clock.boot() + self.inner.term());
+        lease.prolong(asked_at + self.inner.term());
         let id = self.inner.next_id.fetch_add(1, Ordering::Relaxed);
         self.claims().insert(id, Entry { claim, lease: Arc::clone(&lease) });
         self.inner.changed.notify_one();

@@ -32,6 +32,8 @@ struct Drain {
     /// Events up to here have been read.
     after: Position,
     redriven: Option<DeadEvent>,
+    /// Its request was stopped while an attempt ran: there will be no other.
+    abandoned: bool,
     active: Option<Active>,
 }
 
@@ -73,6 +75,7 @@ impl Drains {
             read: ReadState::Wanted,
             after,
             redriven,
+            abandoned: false,
             active: None,
         };
         self.drains.insert(self.last_id, drain);
@@ -150,9 +153,19 @@ impl Drains {
     /// Gives up a dead event's being handled again; an attempt that runs ends as it ends.
     pub(crate) fn abandon(&mut self, letter: Position, running: Option<Slot>) {
         self.drains.retain(|id, drain| {
-            drain.redriven.as_ref().is_none_or(|redriven| redriven.position != letter)
-                || running == Some(Slot::Drain(*id))
+            let given_up = drain.redriven.as_ref().is_some_and(|redriven| redriven.position == letter);
+            drain.abandoned |= given_up;
+            !given_up || running == Some(Slot::Drain(*id))
         });
+    }
+
+    /// Ends the drain if it was given up while its attempt, which has failed now, ran.
+    pub(crate) fn end_abandoned(&mut self, slot: Slot) {
+        if let Slot::Drain(id) = slot
+            && self.drains.get(&id).is_some_and(|drain| drain.abandoned && drain.redriven.is_some())
+        {
+            self.drains.remove(&id);
+        }
     }
 
     pub(crate) fn take_active(&mut self, id: u64) -> Option<Active> {
@@ -183,10 +196,6 @@ impl Drains {
     /// Whether the aggregate is being drained, or is about to be.
     pub(crate) fn contains(&self, aggregate: &Aggregate) -> bool {
         self.queue.contains(aggregate) || self.drains.values().any(|drain| drain.aggregate == *aggregate)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty() && self.drains.is_empty()
     }
 
     /// The drains, beginning after the one that had the last turn.

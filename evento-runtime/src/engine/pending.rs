@@ -15,7 +15,7 @@ pub(crate) struct Cadence {
     pub(crate) every: Duration,
     /// After this many settled events.
     pub(crate) events: usize,
-    /// After each settled event.
+    /// After each settled event, before the next is admitted.
     pub(crate) every_event: bool,
     /// This long after the last write, where events were only skipped.
     pub(crate) skipped_every: Duration,
@@ -288,6 +288,9 @@ impl Pending {
 
     /// Whether too much is unwritten, or for too long, to take more work in.
     pub(crate) fn holds_admission(&self, now: Duration) -> bool {
+        if self.cadence.every_event && (self.settled > 0 || self.writing.as_ref().is_some_and(|it| it.settled > 0)) {
+            return true;
+        }
         let Some(writing) = &self.writing else { return false };
         let since = writing.settled_since.or(self.settled_since);
         writing.settled + self.settled >= self.cadence.max_unwritten

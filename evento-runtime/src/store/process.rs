@@ -96,7 +96,18 @@ fn state(_pid: u32) -> State {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::{
+        process::{Command, Stdio},
+        time::Duration,
+    };
+
+    use evento_core::{
+        ConsumerKey, Kind, Segment, StartAt,
+        store::{ClaimOutcome, ClaimRequest, OpenStore, Registration},
+    };
+
     use super::*;
+    use crate::store::MemoryStore;
 
     #[test]
     fn this_process_is_alive_and_every_start_has_a_name_of_its_own() {
@@ -122,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_killed_child_is_dead_even_before_its_parent_asks() {
-        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("spawns");
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("spawns");
         let process = identity(child.id()).expect("alive");
         assert!(!is_dead(&process));
         child.kill().expect("kills");
@@ -133,6 +144,55 @@ mod tests {
         }
         child.wait().expect("waits");
         assert!(is_dead(&process));
+    }
+
+    /// On memory and on SQLite, a claim of a dead process of this host is taken at once, and uncleanly.
+    #[tokio::test]
+    async fn a_killed_processs_claim_is_taken_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let descriptions: &[Box<dyn OpenStore>] = &[
+            Box::new(MemoryStore::new()),
+            #[cfg(feature = "sqlite")]
+            Box::new(crate::store::SqliteStore::at(folder.path().join("shop.db"))),
+        ];
+        for description in descriptions {
+            let store = description.open().await.expect("opens");
+            let consumer = ConsumerKey {
+                bundle: "shop".to_owned(),
+                kind: Kind::Projector,
+                name: "orders".to_owned(),
+                version: 1,
+                context: "default".to_owned(),
+            };
+            let names = vec!["placed".to_owned()];
+            let registration =
+                Registration { consumer: consumer.clone(), start: StartAt::Beginning, names: names.clone() };
+            store.register(vec![registration]).await.expect("registers");
+            let claim = |owner: &Owner, names: &[String]| {
+                store.claim(ClaimRequest {
+                    consumer: consumer.clone(),
+                    segment: Segment::WHOLE,
+                    owner: owner.clone(),
+                    time_to_live: Duration::from_secs(600),
+                    names: names.to_vec(),
+                })
+            };
+            let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("spawns");
+            let (own, childs) = (this_process(), Owner { name: "child".to_owned(), process: identity(child.id()) });
+            let other = Owner { name: "other".to_owned(), process: identity(child.id()) };
+            claim(&childs, &names).await.expect("answers");
+            let outcome = claim(&other, &names).await.expect("answers");
+            assert!(matches!(outcome, ClaimOutcome::Held { .. }), "{outcome:?}");
+            let outcome = claim(&own, &[]).await.expect("answers");
+            assert!(matches!(outcome, ClaimOutcome::Held { .. }), "it lives: {outcome:?}");
+            child.kill().expect("kills");
+            child.wait().expect("waits");
+            // Nor does anybody stand back for a dead process that waited.
+            let outcome = claim(&own, &[]).await.expect("answers");
+            assert!(matches!(outcome, ClaimOutcome::Taken { clean: false, .. }), "it is dead: {outcome:?}");
+            store.close().await;
+        }
+        folder.close().expect("nothing is left open in it");
     }
 
     #[test]

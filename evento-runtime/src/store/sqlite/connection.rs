@@ -150,3 +150,30 @@ fn opening(path: &Path, error: rusqlite::Error) -> StoreError {
         _ => store_error(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_decides_how_much_a_write_waits_for_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (setting, stored) in [(Synchronous::Normal, 1), (Synchronous::Full, 2)] {
+            let store = SqliteStore::at(folder.path().join("shop.db")).synchronous(setting);
+            let conn = open_writer(&store).expect("opens");
+            let found: i64 = conn.query_one("PRAGMA synchronous", [], |row| row.get(0)).expect("answers");
+            assert_eq!(found, stored);
+            let mode: String = conn.query_one("PRAGMA journal_mode", [], |row| row.get(0)).expect("answers");
+            assert_eq!(mode, "wal");
+        }
+    }
+
+    #[test]
+    fn a_reader_cannot_write() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::at(folder.path().join("shop.db"));
+        let _writer = open_writer(&store).expect("opens");
+        let reader = open_reader(&store).expect("opens");
+        reader.execute("DELETE FROM evento_event", []).expect_err("only reads");
+    }
+}

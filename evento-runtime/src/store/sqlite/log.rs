@@ -1,7 +1,7 @@
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use evento_core::{
-    AggregateRef, BoxFuture, NewEvent, Position, RecordedEvent, RecordedParts, Sequence, Timestamp,
+    AggregateRef, BoxFuture, NewEvent, Position, RecordedEvent, RecordedParts, Segment, Sequence, Timestamp,
     store::{
         Append, AppendError, Appended, EventLog, Filter, Head, HeldKey, Page, ReadAggregate, ReadLog, StoreError, Wake,
     },
@@ -69,35 +69,21 @@ enum Inserted {
 
 /// Inserts on the assumption that no id is known, which the index checks.
 fn insert(conn: &Connection, events: &[NewEvent]) -> Result<Inserted, Failure<AppendError>> {
+    // The next sequence is found where the row's own index entry goes: one statement an event.
     let mut statement = conn.prepare_cached(
         "INSERT INTO evento_event (key_hash, context, name, aggregate_type, aggregate_id, sequence, recorded_at, \
-         event_id, metadata, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+         event_id, metadata, payload) VALUES (?1, ?2, ?3, ?4, ?5, (SELECT coalesce(max(sequence), 0) + 1 \
+         FROM evento_event WHERE aggregate_type = ?4 AND aggregate_id = ?5), ?6, ?7, ?8, ?9)",
     )?;
     let recorded_at = Clock::wall().0;
-    let mut sequences: HashMap<AggregateRef<'_>, Sequence> = HashMap::new();
     let mut first = None;
     for event in events {
-        let aggregate = event.aggregate.as_ref();
-        let sequence = match sequences.get_mut(&aggregate) {
-            Some(last) => {
-                last.0 += 1;
-                *last
-            }
-            None => {
-                let next = Sequence(sequence(conn, aggregate)?.0 + 1);
-                if events.len() > 1 {
-                    sequences.insert(aggregate, next);
-                }
-                next
-            }
-        };
         let inserted = statement.execute(params![
             event.aggregate.key_hash().cast_signed(),
             event.context,
             event.name,
-            aggregate.kind,
-            aggregate.id,
-            sequence.0.cast_signed(),
+            event.aggregate.kind(),
+            event.aggregate.id(),
             recorded_at,
             event.id.as_ref().map(|id| id.as_str()),
             event.metadata.to_json(),
@@ -159,8 +145,9 @@ fn filtered<'a>(
     place: &str,
     order: &str,
 ) -> rusqlite::Result<rusqlite::CachedStatement<'a>> {
-    let mut sql =
-        format!("SELECT {EVENT} FROM evento_event WHERE {place} AND context = ?7 AND key_hash & ?8 = ?9 AND name IN (");
+    // Most consumers have one segment, and need not look at the hash of each row.
+    let segment = if filter.segment == Segment::WHOLE { "" } else { "AND key_hash & ?8 = ?9" };
+    let mut sql = format!("SELECT {EVENT} FROM evento_event WHERE {place} AND context = ?7 {segment} AND name IN (");
     for number in 0..filter.names.len() {
         let comma = if number == 0 { "" } else { ", " };
         sql.push_str(&format!("{comma}?{}", NAMES + number));
@@ -170,8 +157,10 @@ fn filtered<'a>(
     sql.push_str(" LIMIT ?2");
     let mut statement = conn.prepare_cached(&sql)?;
     statement.raw_bind_parameter(7, &*filter.context)?;
-    statement.raw_bind_parameter(8, filter.segment.mask)?;
-    statement.raw_bind_parameter(9, filter.segment.number)?;
+    if filter.segment != Segment::WHOLE {
+        statement.raw_bind_parameter(8, filter.segment.mask)?;
+        statement.raw_bind_parameter(9, filter.segment.number)?;
+    }
     for (number, name) in filter.names.iter().enumerate() {
         statement.raw_bind_parameter(NAMES + number, &**name)?;
     }

@@ -238,7 +238,12 @@ fn write_group(conn: &Connection, queue: &Queue, first: (Lane, Box<dyn Job>)) ->
         && let Some((lane, mut job)) = next.take()
     {
         if job.is_wanted() {
-            outcome = run_guarded(conn, job.as_mut(), &mut |kept| appended |= kept && lane == Lane::Append);
+            // The first has the transaction to itself: guarding it would copy every page it changes.
+            let ran = if group.is_empty() { run_first(conn, job.as_mut()) } else { run_guarded(conn, job.as_mut()) };
+            match ran {
+                Ok(kept) => appended |= kept && lane == Lane::Append,
+                Err(error) => outcome = Err(error),
+            }
         }
         group.push(job);
         if group.len() < GROUP_JOBS && began.elapsed() < GROUP_TIME {
@@ -259,19 +264,32 @@ fn write_group(conn: &Connection, queue: &Queue, first: (Lane, Box<dyn Job>)) ->
     appended && lost.is_none()
 }
 
-fn run_guarded(conn: &Connection, job: &mut dyn Job, kept: &mut dyn FnMut(bool)) -> Result<(), StoreError> {
+/// Runs the first command of a transaction, which begins anew if that command is undone. Answers whether it is kept.
+fn run_first(conn: &Connection, job: &mut dyn Job) -> Result<bool, StoreError> {
+    let keep = job.run(conn);
+    check_open(conn)?;
+    if !keep {
+        execute(conn, "ROLLBACK")?;
+        execute(conn, "BEGIN IMMEDIATE")?;
+    }
+    Ok(keep)
+}
+
+/// Runs a further command so that it can be undone by itself. Answers whether it is kept.
+fn run_guarded(conn: &Connection, job: &mut dyn Job) -> Result<bool, StoreError> {
     execute(conn, "SAVEPOINT evento_job")?;
     let keep = job.run(conn);
-    if conn.is_autocommit() {
-        // A full disk and its like end the whole transaction.
-        return Err(StoreError::unavailable("sqlite ended the transaction"));
-    }
+    check_open(conn)?;
     if !keep {
         execute(conn, "ROLLBACK TO evento_job")?;
     }
     execute(conn, "RELEASE evento_job")?;
-    kept(keep);
-    Ok(())
+    Ok(keep)
+}
+
+/// A full disk and its like end the whole transaction, whatever the command made of it.
+fn check_open(conn: &Connection) -> Result<(), StoreError> {
+    if conn.is_autocommit() { Err(StoreError::unavailable("sqlite ended the transaction")) } else { Ok(()) }
 }
 
 /// What became of one transaction, told to each command that was in it.

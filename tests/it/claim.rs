@@ -1,0 +1,169 @@
+//! Section 8: claims.
+
+use std::{sync::Arc, time::Duration};
+
+use evento_runtime::{ConsumerState, store::MemoryStore, testing::Harness};
+use evento_tests::{
+    faulty::{Fate, Faults, Operation},
+    probe::{Forever, Probe, happened},
+    told::Told,
+};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::kit::{at, behind, faulty};
+
+/// Rule 8.2: two bundles on one store: one consumes, the other says for whom it waits, and goes on after it.
+#[tokio::test(start_paused = true)]
+async fn rule_8_2_who_waits_for_a_claim_says_for_whom_and_goes_on_when_it_is_let_go() {
+    let told = Told::listen();
+    let store = MemoryStore::new();
+    let (first, second) = (Probe::new(), Probe::new());
+    let holder = Harness::new().store(store.clone()).provide(Forever(first.clone())).start().await.unwrap();
+    holder.given([happened("a", 1)]).await.unwrap();
+    holder.run_until_idle().await.unwrap();
+    let waiter = Harness::new().store(store).provide(Forever(second.clone())).start().await.unwrap();
+    let position = waiter.given([happened("a", 2)]).await.unwrap();
+    // Read your own write works on the process that does not consume.
+    waiter.running().wait_for::<Forever>(position).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((first.numbers(), second.numbers()), (vec![1, 2], vec![]));
+    let status = &waiter.running().consumers()[0];
+    assert_eq!(status.state, ConsumerState::Waiting);
+    let owner = status.held_by.clone().unwrap();
+    assert!(told.said(&["waiting for the claim", "until="]).contains(&owner));
+
+    holder.shutdown().await.unwrap();
+    let began = Instant::now();
+    waiter.given([happened("a", 3)]).await.unwrap();
+    waiter.run_until_idle().await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(second.numbers(), [3]);
+}
+
+/// Rule 8.3: at time to live - 1 s after sending the last renewal that succeeded, its handlers are cancelled and nothing
+/// more starts; what it handled after is refused.
+#[tokio::test(start_paused = true)]
+async fn rule_8_3_a_claim_that_cannot_be_renewed_counts_as_lost_before_another_can_have_it() {
+    let faults = Faults::default();
+    let store = MemoryStore::new();
+    let cut = Arc::new(Notify::new());
+    let noted = Arc::clone(&cut);
+    struct OnDrop(Arc<Notify>);
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.0.notify_one();
+        }
+    }
+    let probe = Probe::doing(move |_| {
+        let guard = OnDrop(Arc::clone(&noted));
+        async move {
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+            drop(guard);
+            Ok(())
+        }
+    });
+    let test = behind(&faults, &store).provide(Forever(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    probe.began(1).await;
+    faults.always(Operation::Renew, Fate::Fail);
+    faults.always(Operation::Claim, Fate::Fail);
+    let began = Instant::now();
+    cut.notified().await;
+    // The last renewal was sent up to 3 s before.
+    let after = began.elapsed();
+    assert!(after >= Duration::from_secs(6) && after <= Duration::from_millis(9_050), "{after:?}");
+    let other = Probe::new();
+    let next = Harness::new().store(store).provide(Forever(other.clone())).start().await.unwrap();
+    next.run_until_idle().await.unwrap();
+    assert_eq!(other.numbers(), [1]);
+    assert!(began.elapsed() <= Duration::from_secs(12), "{:?}", began.elapsed());
+    assert_eq!(probe.returned(), 0);
+}
+
+/// A claim whose answer took long has that much less time: it counts from when it was asked for.
+#[tokio::test(start_paused = true)]
+async fn rule_8_3_a_claim_counts_from_its_asking_not_from_its_answer() {
+    let (harness, faults) = faulty();
+    let probe = Probe::doing(|_| std::future::pending());
+    faults.next(Operation::Claim, 1, Fate::DelayAnswer(Duration::from_secs(8)));
+    faults.always(Operation::Renew, Fate::Hang);
+    let test = harness.provide(Forever(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    let began = Instant::now();
+    probe.began(1).await;
+    faults.always(Operation::Claim, Fate::Fail);
+    let mut lost = None;
+    while lost.is_none() && began.elapsed() < Duration::from_secs(30) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        lost = (test.running().consumers()[0].state == ConsumerState::Waiting).then(|| began.elapsed());
+    }
+    let lost = lost.unwrap();
+    assert!(lost <= Duration::from_millis(9_200), "{lost:?} after it was asked for");
+}
+
+/// Rule 8.5: who has a claim again goes on where the store is, not where it was.
+#[tokio::test(start_paused = true)]
+async fn b46_a_bundle_that_regains_its_claim_goes_on_from_the_stored_checkpoint() {
+    let faults = Faults::default();
+    let store = MemoryStore::new();
+    let (first, second) = (Probe::new(), Probe::new());
+    let one = behind(&faults, &store).provide(Forever(first.clone())).start().await.unwrap();
+    one.given((1..=3).map(|number| happened("a", number))).await.unwrap();
+    one.run_until_idle().await.unwrap();
+    // It is cut off from the store; another takes over, handles more, and stops.
+    for operation in [Operation::Renew, Operation::Claim, Operation::Read, Operation::Commit] {
+        faults.always(operation, Fate::Fail);
+    }
+    let two = Harness::new().store(store).provide(Forever(second.clone())).start().await.unwrap();
+    two.given((4..=9).map(|number| happened("a", number))).await.unwrap();
+    two.run_until_idle().await.unwrap();
+    two.shutdown().await.unwrap();
+    faults.mend();
+    let last = one.given([happened("a", 10)]).await.unwrap();
+    one.run_until_idle().await.unwrap();
+    assert_eq!((first.numbers(), second.numbers()), (vec![1, 2, 3, 10], (4..=9).collect()));
+    assert_eq!(one.checkpoint::<Forever>().await.unwrap(), last);
+    assert!(first.calls()[3].epoch > second.calls()[0].epoch, "epochs rise");
+}
+
+/// Rule 8.3: a claim is released only when what runs has returned.
+#[tokio::test(start_paused = true)]
+async fn rule_8_3_a_claim_covers_what_is_in_flight() {
+    let store = MemoryStore::new();
+    let slow = Probe::doing(|_| async {
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        Ok(())
+    });
+    let one = Harness::new().store(store.clone()).provide(Forever(slow.clone())).start().await.unwrap();
+    one.given([happened("a", 1), happened("a", 2)]).await.unwrap();
+    slow.began(1).await;
+    let other = Probe::new();
+    let two = Harness::new().store(store).provide(Forever(other.clone())).start().await.unwrap();
+    let stopping = async {
+        one.shutdown().await.unwrap();
+        assert_eq!(slow.returned(), 1);
+    };
+    let watching = async {
+        other.began(1).await;
+        assert_eq!(slow.returned(), 1, "it began before the other had returned");
+    };
+    tokio::join!(stopping, watching);
+    two.run_until_idle().await.unwrap();
+    assert_eq!((slow.numbers(), other.numbers()), (vec![1], vec![2]));
+}
+
+/// The store fails at every step of coming up, and the consumer comes up all the same.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_while_a_claim_is_taken_up_delays_the_consumer_and_no_more() {
+    let (harness, faults) = faulty();
+    for operation in [Operation::Claim, Operation::Load, Operation::Read, Operation::Head, Operation::OpenRequests] {
+        faults.next(operation, 3, Fate::Fail);
+    }
+    let probe = Probe::new();
+    let test = harness.provide(Forever(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    probe.began(1).await;
+    test.run_until_idle().await.unwrap();
+    assert_eq!(test.checkpoint::<Forever>().await.unwrap(), at(1));
+    test.shutdown().await.unwrap();
+}

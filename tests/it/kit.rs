@@ -1,0 +1,50 @@
+//! What these tests share.
+
+use evento_core::{Position, store::Target};
+use evento_runtime::{
+    Settings,
+    store::MemoryStore,
+    testing::{Harness, TestBundle},
+};
+use evento_tests::faulty::{Faults, FaultyStore};
+
+/// A harness on this store, behind these faults.
+pub(crate) fn behind(faults: &Faults, store: &MemoryStore) -> Harness {
+    Harness::new().store(FaultyStore::describing(store.clone(), faults.clone()))
+}
+
+/// A harness on an empty store behind the faults that are answered too.
+pub(crate) fn faulty() -> (Harness, Faults) {
+    let faults = Faults::default();
+    (behind(&faults, &MemoryStore::new()), faults)
+}
+
+/// The default settings, changed.
+pub(crate) fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    settings
+}
+
+/// A harness with the default settings, changed.
+pub(crate) fn set(harness: Harness, change: impl FnOnce(&mut Settings)) -> Harness {
+    let settings = settings(change);
+    harness.with(move |bundle| bundle.settings(settings.clone()))
+}
+
+/// Carries out a retry of `target` to its end; answers how many letters were handled and how many failed again.
+pub(crate) async fn retry<T: evento_core::Component>(test: &TestBundle, target: Target) -> (u64, u64) {
+    let request = test.running().dead_events::<T>().unwrap().retry(target).await.unwrap();
+    let ended = request.wait().await.unwrap();
+    (ended.done, ended.failed)
+}
+
+/// A position of the memory store.
+pub(crate) fn at(position: u64) -> Position {
+    Position::new(position)
+}
+
+/// The positions of a component's letters.
+pub(crate) async fn letters<T: evento_core::Component>(test: &TestBundle) -> Vec<u64> {
+    test.dead_events::<T>().await.unwrap().iter().map(|letter| letter.position.minor()).collect()
+}

@@ -1,0 +1,270 @@
+//! Section 1: which events a consumer is handed.
+
+use std::{sync::Arc, time::Duration};
+
+use evento_core::{
+    NewEvent,
+    store::{EventLog, Expected},
+};
+use evento_runtime::{store::MemoryStore, testing::Harness};
+use evento_tests::{
+    faulty::{Fate, Operation},
+    probe::{Another, Forever, Happened, Probe, happened, ignored},
+};
+use tokio::{sync::Notify, time::Instant};
+
+use crate::kit::{at, faulty, set};
+
+#[tokio::test(start_paused = true)]
+async fn rule_1_1_every_event_is_handled_once_and_in_order_over_many_pages() {
+    let probe = Probe::new();
+    let harness = set(Harness::new().provide(Forever(probe.clone())), |settings| settings.page.events = 7);
+    let test = harness.start().await.unwrap();
+    test.given((0..1_000).map(|number| happened(&format!("k{}", number % 13), number))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), (0..1_000).collect::<Vec<_>>());
+    test.assert_handled::<Happened>(1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_1_5_holes_between_positions_are_nothing() {
+    let probe = Probe::new();
+    let harness = Harness::new().store(MemoryStore::with_holes(17)).provide(Forever(probe.clone()));
+    let harness = set(harness, |settings| settings.page.scanned = 3);
+    let test = harness.start().await.unwrap();
+    let last = test.given((0..50).map(|number| happened("a", number))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), (0..50).collect::<Vec<_>>());
+    assert_eq!(test.checkpoint::<Forever>().await.unwrap(), last);
+}
+
+/// Rule 1.2.
+#[tokio::test(start_paused = true)]
+async fn b47_r18_b74_what_nobody_takes_moves_the_checkpoint_and_is_not_scanned_again() {
+    let (harness, faults) = faulty();
+    let probe = Probe::new();
+    let harness = set(harness.provide(Forever(probe.clone())), |settings| settings.page.scanned = 100);
+    let test = harness.start().await.unwrap();
+    let last = test.given((0..5_000).map(|_| ignored("a"))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(test.checkpoint::<Forever>().await.unwrap(), last);
+    assert!(faults.count(Operation::Read) >= 50);
+
+    faults.reset_counts();
+    let test = test.restart().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [1]);
+    assert!(faults.count(Operation::Read) < 10, "{:?}", faults.counts());
+}
+
+/// Rule 1.2: the frontier is written every 5 s if nothing else is.
+#[tokio::test(start_paused = true)]
+async fn rule_1_2_skipped_events_are_written_every_five_seconds_and_no_oftener() {
+    let (harness, faults) = faulty();
+    let test = harness.provide(Forever(Probe::new())).start().await.unwrap();
+    test.run_until_idle().await.unwrap();
+    faults.reset_counts();
+    for _ in 0..100 {
+        test.given([ignored("a")]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let writes = faults.count(Operation::Commit);
+    assert!((9..=11).contains(&writes), "{writes} writes in 50 s");
+}
+
+/// E8: 500 events among 500 that nobody takes take what 500 take.
+#[tokio::test(start_paused = true)]
+async fn e8_events_that_nobody_takes_are_no_barrier_and_cost_no_time() {
+    let took = async |mixed: bool| {
+        let probe = Probe::doing(|_| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(())
+        });
+        let test = Harness::new().provide(Forever(probe)).start().await.unwrap();
+        let began = Instant::now();
+        for number in 0..500 {
+            if mixed {
+                test.given([ignored("a")]).await.unwrap();
+            }
+            test.given([happened("a", number)]).await.unwrap();
+        }
+        test.running().wait_until_caught_up(Duration::from_secs(60)).await.unwrap();
+        began.elapsed()
+    };
+    let (alone, mixed) = (took(false).await, took(true).await);
+    assert!(mixed <= alone.mul_f64(1.1), "{mixed:?} mixed, {alone:?} alone");
+}
+
+/// Rule 1.3.
+#[tokio::test(start_paused = true)]
+async fn b22_an_empty_page_is_not_the_end_of_the_log() {
+    let probe = Probe::new();
+    let harness = set(Harness::new().provide(Forever(probe.clone())), |settings| settings.page.scanned = 10);
+    let test = harness.start().await.unwrap();
+    test.given((0..1_000).map(|_| ignored("a"))).await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [1]);
+}
+
+/// Rule 1.4.
+#[tokio::test(start_paused = true)]
+async fn r75_an_append_in_the_same_process_wakes_at_once() {
+    let probe = Probe::new();
+    let harness = set(Harness::new().provide(Forever(probe.clone())), |it| it.poll = Duration::from_secs(60));
+    let test = harness.start().await.unwrap();
+    test.run_until_idle().await.unwrap();
+    for number in 1..20 {
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        let began = Instant::now();
+        test.given([happened("a", number)]).await.unwrap();
+        probe.began(usize::try_from(number).unwrap()).await;
+        assert!(began.elapsed() < Duration::from_millis(10), "{:?}", began.elapsed());
+    }
+}
+
+/// A wake-up that comes while a page is under way must not be lost with that page.
+#[tokio::test(start_paused = true)]
+async fn r75_an_append_during_a_read_that_no_longer_sees_it_wakes_all_the_same() {
+    let (harness, faults) = faulty();
+    let probe = Probe::new();
+    let harness = set(harness.provide(Forever(probe.clone())), |it| it.poll = Duration::from_secs(60));
+    let test = harness.start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    // The page is read before the second event is there, and handed over after.
+    faults.next(Operation::Read, 1, Fate::DelayAnswer(Duration::from_millis(200)));
+    test.given([ignored("a")]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let began = Instant::now();
+    test.given([happened("a", 2)]).await.unwrap();
+    probe.began(2).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+/// What another process appends is found by the poll: here, another handle on the same store, which wakes nobody.
+#[tokio::test(start_paused = true)]
+async fn rule_1_4_an_append_that_wakes_nobody_is_found_by_the_poll() {
+    let (harness, faults) = faulty();
+    let probe = Probe::new();
+    let test = harness.provide(Forever(probe.clone())).start().await.unwrap();
+    test.run_until_idle().await.unwrap();
+    // The read that the append wakes for fails once, as if nobody had been woken.
+    faults.always(Operation::Read, Fate::Fail);
+    test.given([happened("a", 1)]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    faults.mend();
+    let began = Instant::now();
+    probe.began(1).await;
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn r75_an_idle_bundle_asks_a_bounded_number_of_statements() {
+    let (harness, faults) = faulty();
+    let test = harness.provide(Forever(Probe::new())).provide(Another(Probe::new())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    faults.reset_counts();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let counts = faults.counts();
+    let all: usize = counts.values().sum();
+    assert!((100..=200).contains(&all), "{all} in 100 s: {counts:?}");
+    assert_eq!(counts.get(&Operation::Read), None, "{counts:?}");
+    assert_eq!(counts.get(&Operation::Commit), None, "{counts:?}");
+}
+
+/// Rule 1.1: what one consumer holds in memory, another waits for.
+#[tokio::test(start_paused = true)]
+async fn rule_1_1_all_consumers_share_one_bound_on_bytes_in_memory() {
+    let (harness, faults) = faulty();
+    let gate = Arc::new(Notify::new());
+    let held = Arc::clone(&gate);
+    let slow = Probe::doing(move |_| {
+        let held = Arc::clone(&held);
+        async move {
+            held.notified().await;
+            Ok(())
+        }
+    });
+    let fast = Probe::new();
+    let harness = set(harness.provide(Another(slow.clone())).provide(Forever(fast.clone())), |settings| {
+        settings.payload_limit = 900_000;
+        settings.page.bytes = 1_000_000;
+        settings.page.events = 2;
+        settings.buffer_bytes = 1_900_000;
+    });
+    let test = harness.start().await.unwrap();
+    // One page of the slow consumer fills the bound.
+    let big = |number| happened(&"x".repeat(400), number);
+    test.given((0..2).map(big)).await.unwrap();
+    slow.began(1).await;
+    test.given((2..200).map(big)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // What a page did not need went back, so the other consumer goes on.
+    assert_eq!(fast.numbers().len(), 200);
+    assert!(slow.numbers().len() == 1 && faults.count(Operation::Read) > 100);
+    slow.recovers();
+    gate.notify_waiters();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(slow.numbers().len(), 200);
+}
+
+/// A bound that is no whole number of KiB still holds one page.
+#[tokio::test(start_paused = true)]
+async fn a_buffer_of_exactly_one_odd_page_does_not_stall() {
+    let probe = Probe::new();
+    let harness = set(Harness::new().provide(Forever(probe.clone())), |settings| {
+        settings.payload_limit = 1_500;
+        settings.page.bytes = 1_500;
+        settings.buffer_bytes = 1_500;
+    });
+    let test = harness.start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [1]);
+}
+
+/// Rule 1.7: ids that are known already make an append a success that appends nothing; a mixed repeat is refused.
+#[tokio::test(start_paused = true)]
+async fn rule_1_7_an_append_made_again_is_handled_once_and_a_mixed_one_is_refused() {
+    let probe = Probe::new();
+    let test = Harness::new().provide(Forever(probe.clone())).start().await.unwrap();
+    let with_id = |number: u64| {
+        let id = evento_core::EventId::new(format!("id-{number}")).unwrap();
+        NewEvent::of(&happened("a", number)).unwrap().with_id(id)
+    };
+    let log = test.running().log();
+    let first = log.append(Expected::NoEvents, [with_id(1), with_id(2)]).await.unwrap();
+    let again = log.append(Expected::NoEvents, [with_id(1), with_id(2)]).await.unwrap();
+    assert_eq!((first.position, again.position, again.appended), (at(2), at(2), 0));
+    log.append(Expected::Any, [with_id(2), with_id(3)]).await.unwrap_err();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [1, 2]);
+}
+
+/// An event that handlers append is handled too.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_a_handler_appends_is_handled_and_idle_waits_for_it() {
+    let probe = Probe::new();
+    let store = MemoryStore::new();
+    let log = store.clone();
+    probe.does(move |call| {
+        let log = log.clone();
+        async move {
+            if call.number < 5 {
+                let next = NewEvent::of(&happened("a", call.number + 1))?;
+                let id = evento_core::EventId::new(format!("next-{}", call.number))?;
+                let append = evento_core::store::Append { expected: Expected::Any, events: vec![next.with_id(id)] };
+                log.append(append).await?;
+            }
+            Ok(())
+        }
+    });
+    let test = Harness::new().store(store).provide(Forever(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [1, 2, 3, 4, 5]);
+}
