@@ -1,6 +1,6 @@
 //! A year of flights out of New York, appended to an event log and projected into a read model, in one SQLite file.
 //!
-//! The parts, in the order an event passes them: [`input`] reads it, [`event`] gives it its type, [`import`] puts it into
+//! The parts, in the order an event passes them: [`input`] reads it, [`event`] gives it its type, [`mod@import`] puts it into
 //! the log, [`projector`] is handed it, [`read_model`] keeps what it changes, [`report`] prints the sums.
 
 mod args;

@@ -329,3 +329,17 @@ async fn e6_what_runs_when_its_consumer_is_paused_settles_normally() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((probe.returned(), test.checkpoint::<Forever>().await.unwrap()), (1, at(1)));
 }
+
+/// Where letters of one aggregate park nothing, one that fails again keeps none of the others from being tried.
+#[tokio::test(start_paused = true)]
+async fn rule_6_4_under_on_dead_continue_each_letter_is_tried_for_itself_in_order() {
+    let probe = Probe::failing(|_| true);
+    let test = Harness::new().provide(Going(probe.clone())).start().await.unwrap();
+    test.given((1..=3).map(|number| happened("a", number))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(letters::<Going>(&test).await, [1, 2, 3]);
+    probe.forget();
+    probe.does(|call| async move { if call.number == 1 { anyhow::bail!("told to fail") } else { Ok(()) } });
+    assert_eq!(retry::<Going>(&test, Target::Aggregate(Aggregate::new("probe", "a"))).await, (2, 1));
+    assert_eq!((probe.numbers(), letters::<Going>(&test).await), (vec![1, 2, 3], vec![1]));
+}

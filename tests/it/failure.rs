@@ -6,11 +6,11 @@ use evento_core::{Aggregate, FaultExt, NewEvent, store::DeadReason};
 use evento_runtime::{ConsumerState, store::MemoryStore, testing::Harness};
 use evento_tests::{
     faulty::{Fate, Faults, Operation},
-    probe::{Forever, Happened, Once, Probe, Thrice, Timed, happened},
+    probe::{Forever, Happened, Once, Probe, Thrice, Timed, happened, ignored},
 };
 use tokio::time::Instant;
 
-use crate::kit::{at, behind, faulty, letters, set};
+use crate::kit::{at, behind, crash, faulty, letters, set};
 
 /// Rule 5.1: `retry = 3` is four attempts, and the number is told.
 #[tokio::test(start_paused = true)]
@@ -232,7 +232,12 @@ async fn rule_5_10_a_retry_waits_for_its_write_without_a_busy_loop() {
     faults.next(Operation::Commit, 1, Fate::Delay(Duration::from_secs(20)));
     test.given([happened("a", 1)]).await.unwrap();
     let began = Instant::now();
-    // Time only goes on, with the clock paused, when nothing spins.
+    // Time only goes on, with the clock paused, when nothing spins. Whatever else wakes the consumer makes no difference.
+    for _ in 0..9 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        test.given([ignored("b")]).await.unwrap();
+        assert_eq!(probe.calls().len(), 1);
+    }
     probe.began(2).await;
     assert!(began.elapsed() >= Duration::from_secs(20), "{:?}", began.elapsed());
     test.run_until_idle().await.unwrap();
@@ -254,4 +259,86 @@ async fn r20_an_event_that_failed_is_delivered_again_after_a_restart() {
     probe.recovers();
     test.run_until_idle().await.unwrap();
     assert_eq!(probe.numbers(), [6, 7, 8, 9, 10]);
+}
+
+/// B85, rule 5.11: the store failing while a claim is taken up does not make an unclean taking look clean.
+#[tokio::test(start_paused = true)]
+async fn b85_crashes_are_counted_though_the_store_fails_while_the_claim_is_taken_up() {
+    let store = MemoryStore::new();
+    let probe = Probe::doing(|call| async move {
+        if call.number == 2 {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    });
+    for crashes in 0..10 {
+        let faults = Faults::default();
+        faults.next(Operation::Load, 2, Fate::Fail);
+        let test = behind(&faults, &store).provide(Forever(probe.clone())).start().await.unwrap();
+        if crashes == 0 {
+            test.given((1..=3).map(|number| happened(&format!("k{number}"), number))).await.unwrap();
+        }
+        let begun = probe.numbers().iter().filter(|number| **number == 2).count();
+        if crashes == 4 {
+            test.run_until_idle().await.unwrap();
+            let dead = test.dead_events::<Forever>().await.unwrap();
+            assert_eq!((dead[0].reason, dead[0].position, begun), (DeadReason::KilledTheProcess, at(2), 4));
+            assert!(dead[0].cause[0].contains("died 3 times"), "{dead:?}");
+            return;
+        }
+        let again = async {
+            while probe.numbers().iter().filter(|number| **number == 2).count() == begun {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), again).await.unwrap();
+        crash(test, &faults);
+    }
+    unreachable!("it is handed over for ever");
+}
+
+/// B85, for an event that is handled again on request: its starts are recorded too, and its request ends.
+#[tokio::test(start_paused = true)]
+async fn b85_a_redriven_event_that_kills_the_process_ends_its_request() {
+    let store = MemoryStore::new();
+    let probe = Probe::failing(|_| true);
+    let test = Harness::new().store(store.clone()).provide(Once(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1), happened("a", 2)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    probe.does(|_| std::future::pending());
+    test.shutdown().await.unwrap();
+    let mut asked = false;
+    for calls in 2..10 {
+        let faults = Faults::default();
+        let test = behind(&faults, &store).provide(Once(probe.clone())).start().await.unwrap();
+        if !asked {
+            let target = evento_core::store::Target::Consumer;
+            test.running().dead_events::<Once>().unwrap().retry(target).await.unwrap();
+            asked = true;
+        }
+        if calls == 6 {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let dead = test.dead_events::<Once>().await.unwrap();
+            assert_eq!((dead.len(), dead[0].reason, dead[0].position), (1, DeadReason::KilledTheProcess, at(1)));
+            assert_eq!(probe.numbers(), [1; 5]);
+            return;
+        }
+        probe.began(calls).await;
+        crash(test, &faults);
+    }
+    unreachable!("it is handed over for ever");
+}
+
+/// Rule 5.4: the application's classifier is asked first.
+#[tokio::test(start_paused = true)]
+async fn rule_5_4_the_application_can_add_a_classifier() {
+    let probe = Probe::failing(|call| call.attempt <= 5);
+    let harness = Harness::new().provide(Once(probe.clone())).patience(Duration::from_secs(300));
+    let patient =
+        |error: &anyhow::Error| (error.to_string() == "told to fail").then_some(evento_core::Fault::Transient);
+    let test = harness.with(move |bundle| bundle.classifier(patient)).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.calls().len(), 6);
+    test.assert_handled::<Happened>(1);
 }

@@ -6,7 +6,7 @@ use evento_runtime::{
     store::MemoryStore,
     testing::{Harness, TestBundle},
 };
-use evento_tests::faulty::{Faults, FaultyStore};
+use evento_tests::faulty::{Fate, Faults, FaultyStore, Operation};
 
 /// A harness on this store, behind these faults.
 pub(crate) fn behind(faults: &Faults, store: &MemoryStore) -> Harness {
@@ -47,4 +47,30 @@ pub(crate) fn at(position: u64) -> Position {
 /// The positions of a component's letters.
 pub(crate) async fn letters<T: evento_core::Component>(test: &TestBundle) -> Vec<u64> {
     test.dead_events::<T>().await.unwrap().iter().map(|letter| letter.position.minor()).collect()
+}
+
+/// Ends a bundle as a crash does: from now on nothing of it reaches the store, so its claim runs out by itself.
+pub(crate) fn crash(test: TestBundle, faults: &Faults) {
+    use Operation::{
+        Append, Claim, Commit, DeadEvents, Head, Load, OpenRequests, Read, ReadAggregate, ReadAt, Release, Renew,
+        Revision,
+    };
+    for operation in [
+        Append,
+        Claim,
+        Commit,
+        DeadEvents,
+        Head,
+        Load,
+        OpenRequests,
+        Read,
+        ReadAggregate,
+        ReadAt,
+        Release,
+        Renew,
+        Revision,
+    ] {
+        faults.always(operation, Fate::Fail);
+    }
+    drop(test);
 }

@@ -5,6 +5,7 @@ mod checkpoint;
 mod claim;
 mod dead_event;
 mod failure;
+mod harness;
 mod interceptor;
 mod kit;
 mod links;

@@ -133,3 +133,66 @@ async fn a_clean_shutdown_under_a_paused_clock_takes_no_time() {
     test.shutdown().await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
 }
+
+/// Rule 10.3, in either mode: inline handlers are so in both.
+#[tokio::test(start_paused = true)]
+async fn rule_10_3_inline_handlers_lose_and_repeat_nothing_under_on_start_too() {
+    let probe = slow(1);
+    let harness = Harness::new().provide(Forever(probe.clone()));
+    let mut test =
+        harness.with(|bundle| bundle.checkpoint_mode(evento_core::CheckpointMode::OnStart)).start().await.unwrap();
+    test.given((1..=20).map(|number| happened("a", number))).await.unwrap();
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        test = test.restart().await.unwrap();
+    }
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), (1..=20).collect::<Vec<_>>());
+}
+
+/// A handler that is cut off leaves its event unsettled: nothing behind it may be admitted in its place, whatever comes
+/// first, the stop or the cut.
+#[tokio::test(start_paused = true)]
+async fn a_budget_of_nothing_cuts_off_what_runs_and_loses_no_event() {
+    let probe = Probe::doing(|call| async move {
+        if call.number == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    });
+    let store = MemoryStore::new();
+    let harness = Harness::new().store(store).provide(Forever(probe.clone()));
+    let test = set(harness.clone(), |settings| settings.shutdown_budget = Duration::ZERO).start().await.unwrap();
+    test.given((1..=3).map(|number| happened(&format!("k{number}"), number))).await.unwrap();
+    probe.began(1).await;
+    test.shutdown().await.unwrap_err();
+    assert_eq!(probe.numbers(), [1], "nothing passes what was cut off");
+    probe.forget();
+    probe.recovers();
+    let test = harness.start().await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [1, 2, 3]);
+}
+
+/// The same where the bundle is only dropped.
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_is_dropped_loses_no_event() {
+    let probe = Probe::doing(|call| async move {
+        if call.number == 1 {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    });
+    let harness = Harness::new().store(MemoryStore::new()).provide(Forever(probe.clone()));
+    let test = harness.clone().start().await.unwrap();
+    test.given((1..=3).map(|number| happened(&format!("k{number}"), number))).await.unwrap();
+    probe.began(1).await;
+    drop(test);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(probe.numbers(), [1]);
+    probe.forget();
+    probe.recovers();
+    let test = harness.start().await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [1, 2, 3]);
+}

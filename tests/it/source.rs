@@ -245,6 +245,51 @@ async fn rule_1_7_an_append_made_again_is_handled_once_and_a_mixed_one_is_refuse
     assert_eq!(probe.numbers(), [1, 2]);
 }
 
+/// Rule 1.7: a log whose sequences fall is not gone on with, and the status says so.
+#[tokio::test(start_paused = true)]
+async fn rule_1_7_a_source_that_hands_over_an_aggregate_out_of_order_is_refused() {
+    let (harness, faults) = faulty();
+    let probe = Probe::new();
+    let test = harness.provide(Forever(probe.clone())).patience(Duration::from_secs(5)).start().await.unwrap();
+    faults.alter_pages(|page| page.events.reverse());
+    test.given([happened("a", 1), happened("a", 2)]).await.unwrap();
+    let held = test.run_until_idle().await.unwrap_err().to_string();
+    assert!(held.contains("probe/a at sequence 1") && held.contains("reset the consumer"), "{held}");
+}
+
+/// Rule 1.4: while committed rows lie above the bound, the read is repeated at 2 to 100 ms, and not in a busy loop.
+#[tokio::test(start_paused = true)]
+async fn rule_1_4_a_head_that_is_held_back_is_looked_at_again_soon() {
+    let (harness, faults) = faulty();
+    let test = harness.provide(Forever(Probe::new())).start().await.unwrap();
+    test.run_until_idle().await.unwrap();
+    faults.alter_pages(|page| page.more_above = true);
+    faults.reset_counts();
+    test.given([happened("a", 1)]).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let reads = faults.count(Operation::Read);
+    assert!((90..=130).contains(&reads), "{reads} reads in 10 s");
+    faults.mend();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(faults.count(Operation::Read) <= reads + 2, "it stops when nothing is held back");
+}
+
+/// Rules 1.1 and 1.2: each context has a consumer of its own.
+#[tokio::test(start_paused = true)]
+async fn rule_1_2_a_consumer_takes_the_events_of_its_context() {
+    let probe = Probe::new();
+    let harness = Harness::new().provide(Forever(probe.clone())).with(|bundle| bundle.contexts(["eu", "us"]));
+    let test = harness.start().await.unwrap();
+    let of = |number: u64, context: &'static str| NewEvent::of(&happened("a", number)).unwrap().in_context(context);
+    test.given([of(1, "eu"), of(2, "us"), of(3, "asia"), of(4, "eu")]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    let mut numbers = probe.numbers();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 4]);
+    let frontiers: Vec<_> = test.running().consumers().iter().map(|status| status.frontier).collect();
+    assert_eq!(frontiers, [at(4), at(4)]);
+}
+
 /// An event that handlers append is handled too.
 #[tokio::test(start_paused = true)]
 async fn an_event_that_a_handler_appends_is_handled_and_idle_waits_for_it() {

@@ -11,7 +11,7 @@ use std::{
 
 use evento_core::{
     BoxFuture,
-    store::{OpenStore, Store, StoreError},
+    store::{OpenStore, Page, Store, StoreError},
 };
 
 /// What a store is asked to do.
@@ -67,6 +67,17 @@ struct State {
     planned: BTreeMap<Operation, VecDeque<Fate>>,
     always: BTreeMap<Operation, Fate>,
     counts: BTreeMap<Operation, usize>,
+    altered: Option<Altered>,
+}
+
+/// What is made of a page on its way.
+#[derive(Clone)]
+struct Altered(Arc<dyn Fn(&mut Page) + Send + Sync>);
+
+impl fmt::Debug for Altered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Altered")
+    }
 }
 
 impl Faults {
@@ -80,11 +91,25 @@ impl Faults {
         self.state().always.insert(operation, fate);
     }
 
+    /// Alters every page of the log on its way to the reader.
+    pub fn alter_pages(&self, alter: impl Fn(&mut Page) + Send + Sync + 'static) {
+        self.state().altered = Some(Altered(Arc::new(alter)));
+    }
+
+    fn altered(&self, mut page: Page) -> Page {
+        let altered = self.state().altered.clone();
+        if let Some(Altered(alter)) = altered {
+            alter(&mut page);
+        }
+        page
+    }
+
     /// Forgets every plan.
     pub fn mend(&self) {
         let mut state = self.state();
         state.planned.clear();
         state.always.clear();
+        state.altered = None;
     }
 
     /// How often `operation` was called, whatever became of it.

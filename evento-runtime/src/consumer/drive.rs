@@ -12,7 +12,7 @@ use super::{
     attempt::{Attempt, Attempts},
     control::Reply,
     core::now,
-    io::{Done, Io},
+    io::{self, Done, Io},
 };
 use crate::{
     clock::Clock,
@@ -162,10 +162,10 @@ impl<'a> Drive<'a> {
         if let Some(after) = inner.out.fetch.take() {
             // Seen before the read, so that what is appended during it wakes us after it.
             self.wake.mark_unchanged();
-            self.under_way.push(Box::pin(self.io.clone().page(after, backoff(self.failures))));
+            self.under_way.push(Box::pin(self.io.clone().page(after, io::backoff(self.failures))));
         }
         for read in inner.out.reads.drain(..) {
-            self.under_way.push(Box::pin(self.io.clone().read(read, backoff(self.failures))));
+            self.under_way.push(Box::pin(self.io.clone().read(read, io::backoff(self.failures))));
         }
         while self.permits.len() > inner.engine.pages_held() {
             self.permits.pop_front();
@@ -308,7 +308,7 @@ impl<'a> Drive<'a> {
             }
             Done::Commit(Err(CommitError::Store(error))) => {
                 self.troubled("writing the checkpoint", error);
-                self.under_way.push(Box::pin(self.io.clone().resolve(backoff(self.failures))));
+                self.under_way.push(Box::pin(self.io.clone().resolve(io::backoff(self.failures))));
             }
             Done::Resolved(Ok(stored)) => match engine.replaces() {
                 Some(replaced) if stored == replaced.next() => {
@@ -324,7 +324,7 @@ impl<'a> Drive<'a> {
             },
             Done::Resolved(Err(CommitError::Store(error))) => {
                 self.troubled("reading the checkpoint back", error);
-                self.under_way.push(Box::pin(self.io.clone().resolve(backoff(self.failures))));
+                self.under_way.push(Box::pin(self.io.clone().resolve(io::backoff(self.failures))));
             }
             // A write that was sent again after it had been made: nobody else writes under this epoch.
             Done::Commit(Err(CommitError::Superseded { stored, replaced })) if stored == replaced.next() => {
@@ -381,11 +381,6 @@ impl<'a> Drive<'a> {
         }
         self.failures = 0;
     }
-}
-
-/// The delay before the store is asked again after so many failures in a row.
-fn backoff(failures: u32) -> Duration {
-    if failures == 0 { Duration::ZERO } else { Duration::from_millis(50 << failures.min(6)) }
 }
 
 fn outcome_of(outcome: Result<(), Failure>) -> Outcome {

@@ -145,6 +145,11 @@ impl Io {
     }
 }
 
+/// The delay before the store is asked again after so many failures in a row.
+pub(super) fn backoff(failures: u32) -> Duration {
+    if failures == 0 { Duration::ZERO } else { Duration::from_millis(50 << failures.min(6)) }
+}
+
 fn kib(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }

@@ -1,7 +1,7 @@
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use evento_core::{
-    Aggregate, Position,
+    Position,
     store::{Action, DeadEvent, RequestId, RequestProgress, RequestState, StoredRequest},
 };
 
@@ -32,8 +32,6 @@ struct Run {
     letter: Option<Position>,
     /// It parks nothing, and so is read by itself.
     alone: Option<Alone>,
-    /// Aggregates of which a letter has failed again: their later letters are not tried.
-    failed: HashSet<Aggregate>,
 }
 
 /// A letter that parks nothing, on its way to be handled again.
@@ -121,7 +119,6 @@ impl Run {
             read_to: request.at,
             letter: None,
             alone: None,
-            failed: HashSet::new(),
             request,
         }
     }
@@ -163,10 +160,6 @@ impl Engine {
             let Some(letter) = run.letters.pop_front() else { return };
             match run.request.action {
                 Action::Discard => self.discard(letter),
-                Action::Retry if run.failed.contains(&letter.aggregate) => {
-                    run.letter = Some(letter.position);
-                    self.letter_failed(letter.position);
-                }
                 Action::Retry if letter.parks => {
                     run.letter = Some(letter.position);
                     self.redrive(letter);
@@ -203,7 +196,7 @@ impl Engine {
         self.pending.progress(run.progress(false));
     }
 
-    /// The letter stays: its event has failed again, or an earlier one of its aggregate has.
+    /// The letter stays: its event has failed again.
     pub(super) fn letter_failed(&mut self, position: Position) {
         let Some(run) = self.requests.run.as_mut().filter(|run| run.letter == Some(position)) else { return };
         run.letter = None;

@@ -84,7 +84,10 @@ impl Engine {
     }
 
     /// The end of a shutdown's budget: what may have had its effect and is not delivered again is kept as a letter.
+    ///
+    /// Nothing is admitted in its place any more, or the checkpoint would pass it.
     fn cut_off(&mut self, id: SlotId, now: Now) {
+        self.stop();
         let Some(slot) = self.slots.get_mut(id) else { return };
         let inline = self.config.policies[slot.handler].run == Run::Inline;
         if inline || self.config.mode == CheckpointMode::Watermark || slot.origin == Origin::Redriven {

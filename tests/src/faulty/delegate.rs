@@ -30,10 +30,16 @@ impl Store for FaultyStore<dyn Store> {
 impl EventLog for FaultyStore<dyn Store> {
     delegate! {
         Append: fn append(append: Append) -> Result<Appended, AppendError>;
-        Read: fn read(read: ReadLog) -> Result<Page, StoreError>;
         ReadAt: fn read_at(positions: Vec<Position>, max_payload: usize) -> Result<Vec<Arc<RecordedEvent>>, StoreError>;
         ReadAggregate: fn read_aggregate(read: ReadAggregate) -> Result<Vec<Arc<RecordedEvent>>, StoreError>;
         Head: fn head() -> Result<Head, StoreError>;
+    }
+
+    fn read(&self, read: ReadLog) -> BoxFuture<'_, Result<Page, StoreError>> {
+        Box::pin(async move {
+            let page = self.faults.call(Operation::Read, self.inner.read(read)).await?;
+            Ok(self.faults.altered(page))
+        })
     }
 
     fn on_append(&self, wake: Wake) {
