@@ -42,8 +42,10 @@ impl fmt::Display for Drained {
         write!(f, "drained {} consumers in {:?}", self.consumers.len(), self.took)?;
         for consumer in &self.consumers {
             write!(f, "; {} at {}", consumer.consumer, consumer.settled_to)?;
-            if let [first, more @ ..] = &consumer.left[..] {
-                write!(f, ", left {} running, the first at {first}", more.len() + 1)?;
+            if let [left] = &consumer.left[..] {
+                write!(f, ", left the event at {left}")?;
+            } else if let [first, more @ ..] = &consumer.left[..] {
+                write!(f, ", left the event at {first} and {} others", more.len())?;
             } else if !consumer.released {
                 f.write_str(", whose handler has not returned")?;
             }

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use crate::{
     bundle::ConsumerSpec,
-    engine::{Counts, Engine, Failing},
+    engine::{Engine, Failing},
 };
 
 /// How a consumer stands.
