@@ -206,7 +206,7 @@ pub(crate) enum Read {
     /// The events at these positions: answered by [`Engine::recovered`].
     At(Vec<Position>),
     /// The events of a held aggregate, and its letters: answered by [`Engine::drained`].
-    Aggregate { lane: LaneId, aggregate: Aggregate, after: Position, until: Position, max: usize },
+    Aggregate { lane: LaneId, read: u64, aggregate: Aggregate, after: Position, until: Position, max: usize },
     /// Letters of a request: answered by [`Engine::letters`].
     Letters { request: RequestId, target: Target, after: Position },
     /// The event of a letter that parks nothing: answered by [`Engine::redriven`].
@@ -336,6 +336,8 @@ pub(crate) struct Engine {
     /// Lanes with a held part that inline events wait for.
     asides: usize,
     bytes: usize,
+    /// Numbers the reads of held aggregates.
+    reads: u64,
     /// Slots whose handler runs.
     busy: usize,
     turn: bool,
@@ -401,6 +403,7 @@ impl Engine {
             exempt: 0,
             asides: 0,
             bytes: 0,
+            reads: 0,
             busy: 0,
             turn: false,
             paused: false,

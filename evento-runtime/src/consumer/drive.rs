@@ -290,9 +290,9 @@ impl<'a> Drive<'a> {
                 self.calm();
                 match read {
                     Read::At(asked) => engine.recovered(&asked, found.events, now),
-                    Read::Aggregate { lane, .. } => {
+                    Read::Aggregate { lane, read, .. } => {
                         let letters: Vec<_> = found.letters.iter().map(|letter| letter.position).collect();
-                        engine.drained(lane, found.events, &letters, now);
+                        engine.drained(lane, read, found.events, &letters, now);
                     }
                     Read::Letters { request, .. } => engine.letters(request, found.letters, found.last),
                     Read::Letter(position) => engine.redriven(position, found.events.into_iter().next(), now),

@@ -93,15 +93,20 @@ impl Engine {
             if aside.read != ReadState::Wanted {
                 continue;
             }
-            if lane.blocked || lane.len > 1 || aside.due > now.since_start {
+            // Behind a dead event that is being handled again nothing is released before it has been.
+            let behind_dead = aside.redriven.is_none()
+                && self.keys.is_dead(lane.identity.aggregate(), lane.hash());
+            if lane.blocked || lane.len > 1 || aside.due > now.since_start || behind_dead {
                 self.lanes.aside.push_back(id);
                 continue;
             }
             let until = self.admitted.max(aside.redriven.as_ref().map_or(self.admitted, |letter| letter.position));
-            aside.read = ReadState::Asked { until };
+            self.reads += 1;
+            aside.read = ReadState::Asked { read: self.reads, until };
             let max = room.min(AT_ONCE);
             out.reads.push(Read::Aggregate {
                 lane: id,
+                read: self.reads,
                 aggregate: lane.identity.aggregate().to_owned(),
                 after: aside.after,
                 until,
@@ -125,18 +130,32 @@ impl Engine {
         }
     }
 
-    pub(super) fn held_read_failed(&mut self, lane: LaneId) {
-        if let Some(aside) = self.lanes.get_mut(lane).and_then(|lane| lane.aside.as_mut()) {
+    pub(super) fn held_read_failed(&mut self, lane: LaneId, read: u64) {
+        if let Some(aside) = self.lanes.get_mut(lane).and_then(|lane| lane.aside.as_mut())
+            && matches!(aside.read, ReadState::Asked { read: asked, .. } if asked == read)
+        {
             aside.read = ReadState::Wanted;
             self.lanes.aside.push_back(lane);
         }
     }
 
     /// The events and letters that `Read::Aggregate` asked for.
-    pub(crate) fn drained(&mut self, lane: LaneId, events: Vec<Arc<RecordedEvent>>, letters: &[Position], now: Now) {
+    ///
+    /// One that the lane, or an earlier lane in its place, no longer waits for is dropped.
+    pub(crate) fn drained(
+        &mut self,
+        lane: LaneId,
+        read: u64,
+        events: Vec<Arc<RecordedEvent>>,
+        letters: &[Position],
+        now: Now,
+    ) {
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         let Some(aside) = &mut of_lane.aside else { return };
-        let ReadState::Asked { until } = aside.read else { return };
+        let ReadState::Asked { read: asked, until } = aside.read else { return };
+        if asked != read {
+            return;
+        }
         aside.read = ReadState::Wanted;
         if let Some(letter) = aside.redriven.as_ref().map(|letter| letter.position)
             && events.first().is_none_or(|event| event.position() != letter)

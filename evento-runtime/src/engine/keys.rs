@@ -1,7 +1,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use evento_core::{
-    Aggregate, Position, RecordedEvent,
+    Aggregate, AggregateRef, Position, RecordedEvent,
     store::{HeldKey, WhyHeld},
 };
 
@@ -68,6 +68,12 @@ impl Keys {
         for entry in entries.filter(|entry| entry.held.aggregate.as_ref() == of_event) {
             entry.newest = entry.newest.max(event.position());
         }
+    }
+
+    /// Whether the aggregate is held behind a dead event.
+    pub(crate) fn is_dead(&self, aggregate: AggregateRef<'_>, hash: u64) -> bool {
+        let entries = self.by_hash.get(&hash).into_iter().flatten();
+        entries.into_iter().any(|it| it.held.why == WhyHeld::Dead && it.held.aggregate.as_ref() == aggregate)
     }
 
     fn of_event(&self, event: &RecordedEvent) -> Option<&Entry> {

@@ -24,6 +24,12 @@ pub(super) struct Lane {
     pub(super) aside: Option<Aside>,
 }
 
+impl Lane {
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
 /// Which aggregate a lane is of, without a copy of its name where an event has it.
 #[derive(Debug)]
 pub(super) enum Identity {
@@ -60,7 +66,7 @@ pub(super) struct Aside {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ReadState {
     Wanted,
-    Asked { until: Position },
+    Asked { read: u64, until: Position },
 }
 
 impl Aside {

@@ -62,10 +62,13 @@ impl Engine {
             Verdict::Again(retry, due) => {
                 if slot.origin == Origin::Redriven && !self.requests.redrives(retry.position) {
                     // Its request was stopped while it ran: it stays dead.
-                    let lane = slot.lane.filter(|_| self.keys.why(&slot.event) == Some(WhyHeld::Dead));
-                    match lane {
-                        Some(lane) => self.drop_lane(lane),
-                        None => self.leave(id, now),
+                    let parks = self.keys.why(&slot.event) == Some(WhyHeld::Dead);
+                    match slot.lane {
+                        Some(lane) if parks => self.drop_lane(lane),
+                        lane => {
+                            self.leave(id, now);
+                            lane.into_iter().for_each(|lane| self.lanes.close_if_empty(lane));
+                        }
                     }
                     return;
                 }
