@@ -89,14 +89,15 @@ impl Engine {
             }
             let Some(id) = self.lanes.aside.pop_front() else { return };
             let Some(lane) = self.lanes.get_mut(id) else { continue };
+            let (hash, len, blocked) = (lane.hash, lane.len, lane.blocked);
             let Some(aside) = &mut lane.aside else { continue };
             if aside.read != ReadState::Wanted {
                 continue;
             }
             // Behind a dead event that is being handled again nothing is released before it has been.
             let behind_dead = aside.redriven.is_none()
-                && self.keys.is_dead(lane.identity.aggregate(), lane.hash());
-            if lane.blocked || lane.len > 1 || aside.due > now.since_start || behind_dead {
+                && self.keys.is_dead(lane.identity.aggregate(), hash);
+            if blocked || len > 1 || aside.due > now.since_start || behind_dead {
                 self.lanes.aside.push_back(id);
                 continue;
             }

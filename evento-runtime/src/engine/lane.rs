@@ -13,7 +13,7 @@ use super::slot::{LaneId, SlotId};
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) identity: Identity,
-    hash: u64,
+    pub(super) hash: u64,
     pub(super) head: Option<SlotId>,
     pub(super) tail: Option<SlotId>,
     /// How many are in memory, the one that runs included.
@@ -22,12 +22,6 @@ pub(super) struct Lane {
     pub(super) blocked: bool,
     /// What of the aggregate is held outside memory.
     pub(super) aside: Option<Aside>,
-}
-
-impl Lane {
-    pub(super) fn hash(&self) -> u64 {
-        self.hash
-    }
 }
 
 /// Which aggregate a lane is of, without a copy of its name where an event has it.
