@@ -10,7 +10,7 @@ use std::{
 };
 
 use evento_core::{
-    BoxFuture, Position, event_handler, projector,
+    BoxFuture, NewEvent, Position, event_handler, projector,
     store::{Append, EventLog, Expected, Filter, OpenStore, ReadLog},
 };
 use evento_runtime::{Bundle, Settings, store::MemoryStore};
@@ -60,8 +60,13 @@ impl Counter {
 
 /// Appends `events` events of `keys` aggregates.
 pub(crate) async fn fill(log: &dyn EventLog, events: usize, keys: usize) {
+    fill_with(log, events, |number| Measured::stored(number, keys)).await;
+}
+
+/// Appends `events` events.
+pub(crate) async fn fill_with(log: &dyn EventLog, events: usize, event: impl Fn(usize) -> NewEvent) {
     for first in (0..events).step_by(1000) {
-        let batch = (first..events.min(first + 1000)).map(|number| Measured::stored(number, keys)).collect();
+        let batch = (first..events.min(first + 1000)).map(&event).collect();
         log.append(Append { expected: Expected::Any, events: batch }).await.unwrap();
     }
 }

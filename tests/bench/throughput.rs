@@ -5,12 +5,13 @@
 
 mod append;
 mod inline;
+mod parallel;
 mod support;
 
 use support::Case;
 
 fn main() {
-    let cases: Vec<Case> = [inline::cases(), append::cases()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [inline::cases(), append::cases(), parallel::cases()].into_iter().flatten().collect();
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     let unknown: Vec<_> = wanted.iter().filter(|name| cases.iter().all(|case| case.name != name.as_str())).collect();
     if !unknown.is_empty() {
