@@ -7,6 +7,7 @@ mod drive;
 mod io;
 mod keeper;
 mod status;
+mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -18,23 +19,26 @@ use evento_core::{
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-pub use self::status::{ConsumerState, ConsumerStatus, FailingEvent};
 pub(crate) use self::{
     control::{Attention, Command, Control},
     core::{Core, Ended},
     keeper::Keeper,
     status::StatusCell,
+    worker::Executor,
 };
 use self::{
     drive::{Drive, End},
     keeper::Kept,
+};
+pub use self::{
+    status::{ConsumerState, ConsumerStatus, FailingEvent},
+    worker::ExecutorStatus,
 };
 use crate::{
     bundle::ConsumerSpec,
     clock::Clock,
     config::Settings,
     engine::{Budget, Cadence, Config, Engine, Limits, Policy, Run},
-    executor::Executor,
     fault::Classifiers,
     interceptor::Interceptor,
 };

@@ -2,15 +2,16 @@
 
 mod permit;
 mod queue;
-mod worker;
 
 use std::fmt;
 
 use evento_core::Location;
 use serde::{Deserialize, Serialize};
 
-pub use self::worker::ExecutorStatus;
-pub(crate) use self::{permit::Grant, worker::Executor};
+pub(crate) use self::{
+    permit::{Grant, Permits},
+    queue::{Next, Queue},
+};
 
 /// What runs the handlers that name an executor.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]

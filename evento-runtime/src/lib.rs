@@ -22,6 +22,6 @@ pub use config::{
     CheckpointSettings, ClaimSettings, ComponentSettings, ExecutorSettings, PageSettings, RetrySettings, Settings,
     SettingsError,
 };
-pub use consumer::{ConsumerState, ConsumerStatus, FailingEvent};
-pub use executor::{ConsumerExecutor, ExecutorKind, ExecutorStatus, Pool};
+pub use consumer::{ConsumerState, ConsumerStatus, ExecutorStatus, FailingEvent};
+pub use executor::{ConsumerExecutor, ExecutorKind, Pool};
 pub use interceptor::{Delivery, Interceptor, Next};

@@ -12,8 +12,7 @@ use super::{
     watcher::Watcher,
 };
 use crate::{
-    consumer::{Consumer, Keeper, Shared},
-    executor::Executor,
+    consumer::{Consumer, Executor, Keeper, Shared},
     store::process,
 };
 

@@ -1,6 +1,6 @@
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
 
-use evento_core::{BoxFuture, Context, Fault, HandlerDescriptor, store::Epoch};
+use evento_core::{BoxFuture, ConsumerKey, Context, Fault, HandlerDescriptor, store::Epoch};
 use futures_util::FutureExt;
 use tracing::Instrument;
 
@@ -25,23 +25,38 @@ pub(super) type Attempt = BoxFuture<'static, Result<(), Failure>>;
 impl Attempts {
     /// One attempt, from decoding to the handler's return. A panic is a failure like any other.
     pub(super) fn begin(self: &Arc<Self>, job: Job) -> Attempt {
-        let span = tracing::info_span!(
+        let (attempts, span) = (Arc::clone(self), self.span(&job));
+        let consumer = Arc::clone(&self.spec.key);
+        if span.is_disabled() {
+            Box::pin(async move { attempts.run(job, consumer).await })
+        } else {
+            Box::pin(async move { attempts.run(job, consumer).await }.instrument(span))
+        }
+    }
+
+    /// The same for a worker, that keeps the attempts alive itself and has the consumer's key to itself: counters that
+    /// several threads share would cost more than all the rest.
+    pub(super) fn of_worker(&self, job: Job, consumer: Arc<ConsumerKey>) -> BoxFuture<'_, Result<(), Failure>> {
+        let span = self.span(&job);
+        if span.is_disabled() {
+            Box::pin(self.run(job, consumer))
+        } else {
+            Box::pin(self.run(job, consumer).instrument(span))
+        }
+    }
+
+    fn span(&self, job: &Job) -> tracing::Span {
+        tracing::info_span!(
             "attempt",
             component = self.spec.component.name,
             event = job.event.name(),
             position = %job.event.position(),
             aggregate = %job.event.aggregate(),
             attempt = job.attempt,
-        );
-        let attempts = Arc::clone(self);
-        if span.is_disabled() {
-            Box::pin(async move { attempts.run(job).await })
-        } else {
-            Box::pin(async move { attempts.run(job).await }.instrument(span))
-        }
+        )
     }
 
-    async fn run(&self, job: Job) -> Result<(), Failure> {
+    async fn run(&self, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
         let handler = &self.spec.component.handlers[job.handler];
         if let Some(bytes) = job.event.oversize() {
             let limit = self.shared.settings.payload_limit;
@@ -49,7 +64,7 @@ impl Attempts {
                 format!("the payload has {bytes} bytes, the limit is {limit}; raise `payload_limit` and retry it");
             return Err(Failure { kind: FailureKind::TooLarge, cause: vec![cause] });
         }
-        let handled = AssertUnwindSafe(self.handle(handler, job)).catch_unwind().await;
+        let handled = AssertUnwindSafe(self.handle(handler, job, consumer)).catch_unwind().await;
         let failure = match handled {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(failure)) => failure,
@@ -67,10 +82,10 @@ impl Attempts {
         Err(failure)
     }
 
-    async fn handle(&self, handler: &HandlerDescriptor, job: Job) -> Result<(), Failure> {
+    async fn handle(&self, handler: &HandlerDescriptor, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
         let event = (handler.event.decode)(job.event.payload())
             .map_err(|error| Failure { kind: FailureKind::Undecodable, cause: chain(&anyhow::Error::new(error)) })?;
-        let context = Context::new(job.event, Arc::clone(&self.spec.key), job.attempt, job.replay, self.epoch);
+        let context = Context::new(job.event, consumer, job.attempt, job.replay, self.epoch);
         let called = async {
             let handled = (handler.call)(&*self.spec.instance, &*event, &context);
             if self.shared.interceptors.is_empty() {

@@ -3,23 +3,24 @@ use std::{
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use evento_core::Position;
+use evento_core::{BoxFuture, ConsumerKey, Position};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Kept,
     attempt::{Attempt, Attempts},
+    worker::Executor,
 };
 use crate::{
     clock::Clock,
-    engine::{Counts, Engine, Job, Now, OutOfOrder, Outcome, Output, SlotId},
-    executor::{Executor, Grant},
+    engine::{Counts, Engine, Failure, Job, Now, OutOfOrder, Outcome, Output, SlotId},
+    executor::Grant,
 };
 
 /// The engine of one claim, shared by its consumer's task and the workers that run its attempts.
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     /// Something is to be done that only the consumer's task can do.
     task: Arc<Notify>,
     cut: CancellationToken,
+    /// What `cut` says, for those that ask often.
+    is_cut: AtomicBool,
     /// Attempts under executors that have not ended.
     outstanding: AtomicUsize,
     none_outstanding: Notify,
@@ -109,13 +112,28 @@ impl Core {
             kept,
             task,
             cut: CancellationToken::new(),
+            is_cut: AtomicBool::new(false),
             outstanding: AtomicUsize::new(0),
             none_outstanding: Notify::new(),
         })
     }
 
-    pub(crate) fn attempt(&self, job: Job) -> Attempt {
+    /// An inline attempt.
+    pub(super) fn attempt(&self, job: Job) -> Attempt {
         self.attempts.begin(job)
+    }
+
+    /// An attempt under an executor; `consumer` is the worker's own copy of the consumer's key.
+    pub(super) fn attempt_of<'a>(
+        &'a self,
+        job: Job,
+        consumer: &Arc<ConsumerKey>,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        self.attempts.of_worker(job, Arc::clone(consumer))
+    }
+
+    pub(super) fn consumer(&self) -> &ConsumerKey {
+        &self.attempts.spec.key
     }
 
     /// Attempts have ended; takes them.
@@ -138,6 +156,7 @@ impl Core {
                 Err(TryLockError::WouldBlock) => return,
             };
             inner.now = now(self.clock);
+            inner.closed |= self.kept.is_lost(self.clock);
             self.step(&mut inner);
             if inner.needs_task() {
                 self.task.notify_one();
@@ -160,10 +179,6 @@ impl Core {
             return;
         }
         let now = inner.now;
-        if self.kept.is_lost(self.clock) {
-            self.task.notify_one();
-            return;
-        }
         if let Err(problem) = inner.engine.admit(now) {
             inner.problem = Some(problem);
             return;
@@ -185,12 +200,14 @@ impl Core {
         }
         self.outstanding.fetch_add(inner.out.starts.len(), Ordering::AcqRel);
         if let [executor] = &self.executors[..] {
-            executor.run(self, inner.out.starts.drain(..));
+            executor.run(self, &mut inner.out.starts);
             return;
         }
-        let starts = std::mem::take(&mut inner.out.starts);
         for (index, executor) in self.executors.iter().enumerate() {
-            executor.run(self, starts.iter().filter(|start| start.executor == Some(index)).cloned());
+            let mut starts: Vec<_> = inner.out.starts.extract_if(.., |start| start.executor == Some(index)).collect();
+            if !starts.is_empty() {
+                executor.run(self, &mut starts);
+            }
         }
     }
 
@@ -228,11 +245,12 @@ impl Core {
 
     /// Cuts off every attempt that runs.
     pub(super) fn cut_off(&self) {
+        self.is_cut.store(true, Ordering::Release);
         self.cut.cancel();
     }
 
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut.is_cancelled()
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Acquire)
     }
 
     pub(crate) async fn cut(&self) {
@@ -242,7 +260,7 @@ impl Core {
     /// Starts nothing more, cuts off what runs, and waits until it has returned. Then every permit goes back.
     pub(super) async fn close(&self) -> Counts {
         self.lock().closed = true;
-        self.cut.cancel();
+        self.cut_off();
         loop {
             let mut none = std::pin::pin!(self.none_outstanding.notified());
             none.as_mut().enable();

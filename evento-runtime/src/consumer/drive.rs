@@ -8,7 +8,7 @@ use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::{
-    Command, Consumer, Core, Kept,
+    Command, Consumer, Core, Executor, Kept,
     attempt::{Attempt, Attempts},
     control::Reply,
     core::now,
@@ -17,7 +17,6 @@ use super::{
 use crate::{
     clock::Clock,
     engine::{Engine, Failure, Outcome, Read, SlotId, Start},
-    executor::Executor,
 };
 
 /// Why consuming under a claim ended.

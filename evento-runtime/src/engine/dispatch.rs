@@ -63,7 +63,12 @@ impl Engine {
         } else if let Some(again) = self.pending.again(self.stopping, now.since_start) {
             out.commit = Some(again);
         }
-        out.wake_at = [self.pending.wake_at(), self.next_due()].into_iter().flatten().min();
+        out.wake_at = self.wake_at();
+    }
+
+    /// When the next turn is to be taken at the latest.
+    fn wake_at(&self) -> Option<Duration> {
+        [self.pending.wake_at(), self.next_due()].into_iter().flatten().min()
     }
 
     /// Makes an event ready; `first` puts it before those that are.

@@ -95,8 +95,7 @@ impl Engine {
                 continue;
             }
             // Behind a dead event that is being handled again nothing is released before it has been.
-            let behind_dead = aside.redriven.is_none()
-                && self.keys.is_dead(lane.identity.aggregate(), hash);
+            let behind_dead = aside.redriven.is_none() && self.keys.is_dead(lane.identity.aggregate(), hash);
             if blocked || len > 1 || aside.due > now.since_start || behind_dead {
                 self.lanes.aside.push_back(id);
                 continue;

@@ -3,23 +3,25 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::Semaphore;
 
-/// Work for a bounded number of workers, of which no more are awake than can be of use.
+/// Work of several owners for a bounded number of workers, of which no more are awake than can be of use.
 ///
 /// As many sleepers are woken as there are threads to run them; a worker whose handler waits wakes the next. So handlers
 /// that return at once keep few workers busy without a wake-up per event, and handlers that wait spread over all of them.
-pub(crate) struct Queue<W> {
-    state: Mutex<State<W>>,
+pub(crate) struct Queue<O, W> {
+    state: Mutex<State<O, W>>,
     /// One permit wakes one sleeper.
     sleepers: Semaphore,
 }
 
-struct State<W> {
-    work: VecDeque<W>,
+struct State<O, W> {
+    /// Work, with its owner: an owner's neighbours are together, so that it is not counted for each.
+    work: VecDeque<(O, VecDeque<W>)>,
+    waiting: usize,
     /// Workers that run on a thread now, or are about to.
     awake: usize,
     sleeping: usize,
@@ -31,37 +33,46 @@ struct State<W> {
 }
 
 /// What a worker does next.
-pub(crate) enum Next<W> {
-    Work(W),
+pub(crate) enum Next<O, W> {
+    /// A piece of work, with its owner if that is another.
+    Work(W, Option<O>),
     /// Sleep until woken.
     Sleep,
     /// The queue is closed and empty.
     End,
 }
 
-impl<W> Queue<W> {
+impl<O: Clone + Same, W> Queue<O, W> {
     /// `most` workers at the most, of which `threads` can run at once.
     pub(crate) fn new(most: usize, threads: usize) -> Self {
-        let state = State { work: VecDeque::new(), awake: 0, sleeping: 0, made: 0, most, threads, closed: false };
+        let state =
+            State { work: VecDeque::new(), waiting: 0, awake: 0, sleeping: 0, made: 0, most, threads, closed: false };
         Self { state: Mutex::new(state), sleepers: Semaphore::new(0) }
     }
 
-    /// Adds work. Answers how many workers are to be made for it.
+    /// Adds an owner's work. Answers how many workers are to be made for it.
     #[must_use]
-    pub(crate) fn push(&self, work: impl Iterator<Item = W>) -> usize {
+    pub(crate) fn push(&self, owner: &O, work: impl ExactSizeIterator<Item = W>) -> usize {
         let mut state = self.state();
-        state.work.extend(work);
+        state.waiting += work.len();
+        match state.work.back_mut() {
+            Some((last, of_last)) if last.same(owner) => of_last.extend(work),
+            _ => state.work.push_back((owner.clone(), work.collect())),
+        }
         let (woken, made) = state.rouse();
         drop(state);
-        self.sleepers.add_permits(woken);
+        if woken > 0 {
+            self.sleepers.add_permits(woken);
+        }
         made
     }
 
-    /// The next piece of work. A worker that is told to sleep calls [`Queue::sleep`].
-    pub(crate) fn next(&self) -> Next<W> {
+    /// The next piece of work, with its owner where that is not `owner`. A worker that is told to sleep calls
+    /// [`Queue::sleep`].
+    pub(crate) fn next(&self, owner: Option<&O>) -> Next<O, W> {
         let mut state = self.state();
-        if let Some(work) = state.work.pop_front() {
-            return Next::Work(work);
+        if let Some((work, owner)) = state.pop(owner) {
+            return Next::Work(work, owner);
         }
         state.awake -= 1;
         if state.closed {
@@ -71,9 +82,9 @@ impl<W> Queue<W> {
         Next::Sleep
     }
 
-    /// Takes work only if there is some, without going to sleep.
-    pub(crate) fn try_next(&self) -> Option<W> {
-        self.state().work.pop_front()
+    /// Takes work only if there is some that the worker can take without going to sleep.
+    pub(crate) fn try_next(&self, owner: Option<&O>) -> Option<(W, Option<O>)> {
+        self.state().pop(owner)
     }
 
     /// Sleeps until there is work, or the queue is closed.
@@ -109,16 +120,39 @@ impl<W> Queue<W> {
         self.sleepers.add_permits(sleeping);
     }
 
-    fn state(&self) -> MutexGuard<'_, State<W>> {
+    fn state(&self) -> MutexGuard<'_, State<O, W>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<W> State<W> {
+/// Whether two owners are one.
+pub(crate) trait Same {
+    fn same(&self, other: &Self) -> bool;
+}
+
+impl<T> Same for Arc<T> {
+    fn same(&self, other: &Self) -> bool {
+        Self::ptr_eq(self, other)
+    }
+}
+
+impl<O: Clone + Same, W> State<O, W> {
+    fn pop(&mut self, owner: Option<&O>) -> Option<(W, Option<O>)> {
+        loop {
+            let (of, work) = self.work.front_mut()?;
+            if let Some(next) = work.pop_front() {
+                self.waiting -= 1;
+                let other = owner.is_none_or(|owner| !owner.same(of)).then(|| of.clone());
+                return Some((next, other));
+            }
+            self.work.pop_front();
+        }
+    }
+
     /// Counts workers awake for the work there is: sleepers first, then new ones.
     fn rouse(&mut self) -> (usize, usize) {
         let (mut woken, mut made) = (0, 0);
-        while self.awake < self.threads && woken + made < self.work.len() {
+        while self.awake < self.threads && woken + made < self.waiting {
             if self.sleeping > 0 {
                 self.sleeping -= 1;
                 woken += 1;
@@ -134,9 +168,9 @@ impl<W> State<W> {
     }
 }
 
-impl<W> fmt::Debug for Queue<W> {
+impl<O: Clone + Same, W> fmt::Debug for Queue<O, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        f.debug_struct("Queue").field("work", &state.work.len()).field("awake", &state.awake).finish_non_exhaustive()
+        f.debug_struct("Queue").field("work", &state.waiting).field("awake", &state.awake).finish_non_exhaustive()
     }
 }

@@ -11,16 +11,13 @@ use std::{
     thread,
 };
 
+use evento_core::{BoxFuture, ConsumerKey};
 use tokio_util::task::TaskTracker;
 
-use super::{
-    ConsumerExecutor, ExecutorKind,
-    permit::Permits,
-    queue::{Next, Queue},
-};
+use super::{Core, Ended};
 use crate::{
-    consumer::{Core, Ended},
-    engine::{Job, Outcome, Start},
+    engine::{Failure, Job, Outcome, Start},
+    executor::{ConsumerExecutor, ExecutorKind, Next, Permits, Queue},
 };
 
 /// One executor of a running bundle.
@@ -31,7 +28,9 @@ pub(crate) struct Executor {
     name: String,
     kind: ExecutorKind,
     permits: Arc<Permits>,
-    queue: Queue<Work>,
+    queue: Queue<Arc<Core>, Start>,
+    /// How many ended attempts a worker keeps to itself: so few that the others always find work.
+    batch: usize,
     tasks: TaskTracker,
     counters: Counters,
 }
@@ -66,15 +65,8 @@ pub struct ExecutorStatus {
     pub failed: u64,
 }
 
-/// Attempts of one consumer.
-#[derive(Debug)]
-struct Work {
-    core: Arc<Core>,
-    start: Start,
-}
-
 /// How many ended attempts a worker keeps to itself at the most.
-const BATCH: usize = 32;
+const LARGEST_BATCH: usize = 32;
 
 impl Executor {
     pub(crate) fn new(described: &ConsumerExecutor, tasks: TaskTracker) -> Arc<Self> {
@@ -90,6 +82,7 @@ impl Executor {
             kind: described.kind(),
             permits: Permits::new(capacity),
             queue: Queue::new(capacity, threads),
+            batch: (capacity / (4 * threads)).clamp(1, LARGEST_BATCH),
             tasks,
             counters: Counters::default(),
         })
@@ -108,11 +101,10 @@ impl Executor {
     }
 
     /// Takes attempts over; each has its permit.
-    pub(crate) fn run(self: &Arc<Self>, core: &Arc<Core>, starts: impl Iterator<Item = Start>) {
-        let made = self.queue.push(starts.map(|start| {
-            self.counters.admitted.fetch_add(1 + start.more.len() as u64, Ordering::Relaxed);
-            Work { core: Arc::clone(core), start }
-        }));
+    pub(super) fn run(self: &Arc<Self>, core: &Arc<Core>, starts: &mut Vec<Start>) {
+        let admitted: usize = starts.iter().map(|start| 1 + start.more.len()).sum();
+        self.counters.admitted.fetch_add(admitted as u64, Ordering::Relaxed);
+        let made = self.queue.push(core, starts.drain(..));
         self.make(made);
     }
 
@@ -163,46 +155,67 @@ impl Executor {
     }
 
     async fn work(self: Arc<Self>) {
-        let mut ended = Batch::default();
+        let mut own = Own::default();
         loop {
-            let work = match self.queue.try_next() {
-                Some(work) => work,
-                None => {
-                    // What ended here may be what lets the next attempt start.
-                    ended.flush();
-                    match self.queue.next() {
-                        Next::Work(work) => work,
-                        Next::Sleep => {
-                            self.queue.sleep().await;
-                            continue;
-                        }
-                        Next::End => return,
-                    }
-                }
+            let start = match self.queue.try_next(own.core.as_ref()) {
+                Some((start, core)) => self.take_up(start, core, &mut own),
+                None => match self.look_for_work(&mut own).await {
+                    Some(start) => start,
+                    None if own.ends => return,
+                    None => continue,
+                },
             };
-            self.attempt(work, &mut ended).await;
+            self.attempts(start, &mut own).await;
             // A blocking handler would sit on what has ended before it.
-            if self.kind == ExecutorKind::Pooled {
-                ended.flush();
+            if own.ended.len() >= self.batch || self.kind == ExecutorKind::Pooled {
+                self.hand_over(&mut own);
             }
             tokio::task::coop::consume_budget().await;
         }
     }
 
+    /// Hands over what ended, which may be what lets the next attempt start; sleeps if there is none all the same.
+    async fn look_for_work(&self, own: &mut Own) -> Option<Start> {
+        self.hand_over(own);
+        if let Some((start, core)) = self.queue.try_next(own.core.as_ref()) {
+            return Some(self.take_up(start, core, own));
+        }
+        // Another thread may be about to start more: waking up costs more than looking again.
+        tokio::task::yield_now().await;
+        match self.queue.next(own.core.as_ref()) {
+            Next::Work(start, core) => return Some(self.take_up(start, core, own)),
+            Next::Sleep => {
+                // An idle worker keeps no consumer alive.
+                *own = Own::default();
+                self.queue.sleep().await;
+            }
+            Next::End => own.ends = true,
+        }
+        None
+    }
+
+    /// Notes whose attempts follow, where they are another consumer's.
+    fn take_up(&self, start: Start, core: Option<Arc<Core>>, own: &mut Own) -> Start {
+        if let Some(core) = core {
+            self.hand_over(own);
+            own.key = Some(Arc::new(core.consumer().clone()));
+            own.core = Some(core);
+        }
+        start
+    }
+
     /// Runs the attempts of one permit, one after the other, until one fails.
-    async fn attempt(self: &Arc<Self>, work: Work, ended: &mut Batch) {
-        let Work { core, start } = work;
+    async fn attempts(self: &Arc<Self>, start: Start, own: &mut Own) {
         let mut left = start.more.len();
         for job in std::iter::once(start.job).chain(start.more) {
             let slot = job.slot;
-            let outcome = self.outcome(&core, job, ended).await;
-            let counter = match outcome {
-                Outcome::Handled => &self.counters.completed,
-                Outcome::Failed(_) | Outcome::CutOff => &self.counters.failed,
-            };
-            counter.fetch_add(1, Ordering::Relaxed);
+            let outcome = self.outcome(job, own).await;
+            match outcome {
+                Outcome::Handled => own.completed += 1,
+                Outcome::Failed(_) | Outcome::CutOff => own.failed += 1,
+            }
             let last = left == 0 || !matches!(outcome, Outcome::Handled);
-            ended.push(&core, Ended { slot, outcome, last });
+            own.ended.push(Ended { slot, outcome, last });
             if last {
                 return;
             }
@@ -210,17 +223,26 @@ impl Executor {
         }
     }
 
-    async fn outcome(self: &Arc<Self>, core: &Arc<Core>, job: Job, ended: &mut Batch) -> Outcome {
-        if core.is_cut() {
-            return Outcome::CutOff;
-        }
-        let mut attempt = core.attempt(job);
+    async fn outcome(self: &Arc<Self>, job: Job, own: &mut Own) -> Outcome {
+        let (Some(core), Some(key)) = (own.core.take(), &own.key) else { return Outcome::CutOff };
+        let outcome =
+            if core.is_cut() { Outcome::CutOff } else { self.attempt(&core, core.attempt_of(job, key), own).await };
+        own.core = Some(core);
+        outcome
+    }
+
+    async fn attempt(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+        mut attempt: BoxFuture<'_, Result<(), Failure>>,
+        own: &mut Own,
+    ) -> Outcome {
         match poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
             Poll::Ready(Ok(())) => return Outcome::Handled,
             Poll::Ready(Err(failure)) => return Outcome::Failed(failure),
             Poll::Pending => {}
         }
-        ended.flush();
+        self.hand_over_to(core, own);
         let made = self.queue.waits();
         self.make(made);
         let outcome = tokio::select! {
@@ -234,34 +256,35 @@ impl Executor {
         self.queue.goes_on();
         outcome
     }
+
+    fn hand_over(&self, own: &mut Own) {
+        if let Some(core) = own.core.take() {
+            self.hand_over_to(&core, own);
+            own.core = Some(core);
+        }
+    }
+
+    fn hand_over_to(&self, core: &Arc<Core>, own: &mut Own) {
+        if !own.ended.is_empty() {
+            self.counters.completed.fetch_add(std::mem::take(&mut own.completed), Ordering::Relaxed);
+            self.counters.failed.fetch_add(std::mem::take(&mut own.failed), Ordering::Relaxed);
+            core.ended(&mut own.ended);
+        }
+    }
 }
 
-/// Attempts that have ended, on their way to their consumer.
+/// What a worker has to itself.
 #[derive(Debug, Default)]
-struct Batch {
+struct Own {
+    /// The consumer whose attempts it runs.
     core: Option<Arc<Core>>,
+    /// A copy of that consumer's key, which only this worker counts references to.
+    key: Option<Arc<ConsumerKey>>,
+    /// Attempts that have ended, on their way to their consumer.
     ended: Vec<Ended>,
-}
-
-impl Batch {
-    fn push(&mut self, core: &Arc<Core>, ended: Ended) {
-        if self.core.as_ref().is_none_or(|of| !Arc::ptr_eq(of, core)) {
-            self.flush();
-            self.core = Some(Arc::clone(core));
-        }
-        self.ended.push(ended);
-        if self.ended.len() >= BATCH {
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        if let Some(core) = self.core.as_ref().filter(|_| !self.ended.is_empty()) {
-            core.ended(&mut self.ended);
-        }
-        // An idle worker keeps no consumer alive.
-        self.core = None;
-    }
+    completed: u64,
+    failed: u64,
+    ends: bool,
 }
 
 impl fmt::Debug for Executor {
