@@ -9,7 +9,7 @@ pub use inventory;
 
 pub use crate::{
     __location as location, CheckpointMode, Erased, Event, EventType, ExecutorName, HandlerDescriptor, HandlerOutput,
-    Kind, Location, OnDead, StartAt,
+    Kind, Location, OnDead, OnTransient, StartAt,
     component::{Component, HandlesEvent, has_handlers, is_projector},
 };
 

@@ -19,6 +19,8 @@ pub trait Component: Send + Sync + 'static {
     const START: StartAt;
     /// What becomes of events behind a dead one.
     const ON_DEAD: OnDead;
+    /// What a transient failure costs where the checkpoint has passed the event.
+    const TRANSIENT: OnTransient;
     /// Its own checkpoint mode.
     const CHECKPOINT: Option<CheckpointMode>;
     /// Where the struct is written.
@@ -148,6 +150,17 @@ pub enum OnDead {
     Continue,
 }
 
+/// What a transient failure costs under an executor and `OnStart`, where the checkpoint has passed the event.
+///
+/// Inline, and under `Watermark`, it never uses up budget.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OnTransient {
+    /// Budget, like any other failure: `transient = "spend"`, the default.
+    Spend,
+    /// Nothing: the event is tried again until it is handled. `transient = "redeliver"`.
+    Redeliver,
+}
+
 /// What a checkpoint records.
 ///
 /// Inline handlers are at-least-once in both modes.
@@ -172,6 +185,8 @@ pub struct ComponentDescriptor {
     pub start: StartAt,
     /// What becomes of events behind a dead one.
     pub on_dead: OnDead,
+    /// What a transient failure costs where the checkpoint has passed the event.
+    pub transient: OnTransient,
     /// Its own checkpoint mode; `None` takes the bundle's.
     pub checkpoint: Option<CheckpointMode>,
     /// Its handlers, in the order they are written.
@@ -206,6 +221,7 @@ impl ComponentDescriptor {
             version: T::VERSION,
             start: T::START,
             on_dead: T::ON_DEAD,
+            transient: T::TRANSIENT,
             checkpoint: T::CHECKPOINT,
             handlers: T::HANDLERS,
             type_id: TypeId::of::<T>,

@@ -56,7 +56,7 @@ pub mod store;
 
 pub use component::{
     CheckpointMode, Component, ComponentDescriptor, Components, ConsumerKey, Handlers, HandlesEvent, IntoInstance,
-    Kind, Location, OnDead, StartAt,
+    Kind, Location, OnDead, OnTransient, StartAt,
 };
 pub use context::Context;
 pub use event::{

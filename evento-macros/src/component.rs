@@ -40,6 +40,7 @@ pub(crate) static PROJECTOR: Kind = Kind {
             ("name", "name = \"order-view\""),
             ("start", "start = \"beginning\""),
             ("on_dead", "on_dead = \"park\""),
+            ("transient", "transient = \"redeliver\""),
             ("checkpoint", "checkpoint = \"watermark\""),
             ("crate", "crate = \"::evento_core\""),
         ],
@@ -58,6 +59,7 @@ pub(crate) static PROJECTOR: Kind = Kind {
             ("name", "it belongs on the struct"),
             ("start", "it belongs on the struct"),
             ("on_dead", "it belongs on the struct"),
+            ("transient", "it belongs on the struct"),
             ("checkpoint", "it belongs on the struct"),
             ("executor", "it belongs on an `#[event_handler]` method"),
             ("retry", "it belongs on an `#[event_handler]` method"),
@@ -130,7 +132,7 @@ fn on_struct(kind: &'static Kind, args: TokenStream, item: &TokenStream, errors:
         return item.clone();
     }
 
-    let Identity { version, name, start, on_dead, checkpoint } = identity;
+    let Identity { version, name, start, on_dead, transient, checkpoint } = identity;
     let name = name.unwrap_or_else(|| ident.unraw().to_string());
     let marker = Ident::new(kind.marker, Span::call_site());
     let variant = Ident::new(kind.variant, Span::call_site());
@@ -150,6 +152,7 @@ fn on_struct(kind: &'static Kind, args: TokenStream, item: &TokenStream, errors:
                 const VERSION: u32 = #version;
                 const START: __e::StartAt = __e::StartAt::#start;
                 const ON_DEAD: __e::OnDead = __e::OnDead::#on_dead;
+                const TRANSIENT: __e::OnTransient = __e::OnTransient::#transient;
                 const CHECKPOINT: __e::Option<__e::CheckpointMode> = #checkpoint;
                 const LOCATION: __e::Location = #location;
             }
@@ -165,6 +168,7 @@ struct Identity {
     name: Option<String>,
     start: Ident,
     on_dead: Ident,
+    transient: Ident,
     checkpoint: TokenStream,
 }
 
@@ -183,6 +187,7 @@ fn identity(kind: &Kind, args: &Args, errors: &mut Errors) -> Identity {
     };
     let start = args.choice("start", &[("beginning", "Beginning"), ("head", "Head")], errors);
     let on_dead = args.choice("on_dead", &[("park", "Park"), ("continue", "Continue")], errors);
+    let transient = args.choice("transient", &[("spend", "Spend"), ("redeliver", "Redeliver")], errors);
     let modes = [("on-start", "OnStart"), ("watermark", "Watermark")];
     let checkpoint = match args.choice("checkpoint", &modes, errors).map(variant) {
         Some(mode) => quote!(__e::Option::Some(__e::CheckpointMode::#mode)),
@@ -193,6 +198,7 @@ fn identity(kind: &Kind, args: &Args, errors: &mut Errors) -> Identity {
         name: args.stored_name("name", errors).map(syn::LitStr::value),
         start: variant(start.unwrap_or(kind.start)),
         on_dead: variant(on_dead.unwrap_or("Park")),
+        transient: variant(transient.unwrap_or("Spend")),
         checkpoint,
     }
 }

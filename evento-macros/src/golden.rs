@@ -59,6 +59,7 @@ fn every_option() -> TokenStream {
         name = "view",
         start = "head",
         on_dead = "continue",
+        transient = "redeliver",
         checkpoint = "on-start",
         crate = "facade::evento_core"
     );

@@ -23,6 +23,7 @@ use proc_macro::TokenStream;
 /// | `name` | 1 to 512 bytes | the struct's name |
 /// | `start` | `"beginning"`, `"head"` | `"beginning"` |
 /// | `on_dead` | `"park"`, `"continue"` | `"park"` |
+/// | `transient` | `"spend"`, `"redeliver"` | `"spend"` |
 /// | `checkpoint` | `"on-start"`, `"watermark"` | the bundle's |
 /// | `crate` | the path of `evento_core` | `"::evento_core"` |
 ///

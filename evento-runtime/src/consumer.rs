@@ -12,7 +12,7 @@ mod worker;
 use std::{fmt, sync::Arc, time::Duration};
 
 use evento_core::{
-    HandlerDescriptor, RetryOption, Segment,
+    HandlerDescriptor, OnTransient, RetryOption, Segment,
     retry::Backoff,
     store::{Claim, ClaimOutcome, ClaimRequest, CommitError, Owner, Reset, Store, StoredRequest},
 };
@@ -260,7 +260,7 @@ impl Consumer {
                 .enumerate()
                 .map(|(index, handler)| (handler.event.name.to_owned(), index))
                 .collect(),
-            policies: handlers.iter().map(|handler| policy(handler, settings, &executors)).collect(),
+            policies: handlers.iter().map(|handler| self.policy(handler, &executors)).collect(),
             executors: executors.iter().map(|executor| limits(executor)).collect(),
             mode: self.spec.mode,
             start_ahead: settings.start_ahead,
@@ -277,6 +277,23 @@ impl Consumer {
             },
             max_crashes: settings.crashes,
             names: self.spec.names.clone(),
+        }
+    }
+
+    /// What the engine knows of a handler: inline ones are tried for ever unless they say otherwise, others not again.
+    fn policy(&self, handler: &HandlerDescriptor, executors: &[Arc<Executor>]) -> Policy {
+        let retry = &self.shared.settings.retry;
+        let budget = match (handler.retry, handler.executor) {
+            (RetryOption::Unset, None) | (RetryOption::Forever, _) => Budget::Forever,
+            (RetryOption::Unset, Some(_)) => Budget::Times(0),
+            (RetryOption::Times(times), _) => Budget::Times(u32::from(times)),
+        };
+        let named = handler.executor.and_then(|name| executors.iter().position(|it| it.name() == name.as_str()));
+        Policy {
+            run: named.map_or(Run::Inline, |index| Run::Executor { index, ordered: executors[index].is_ordered() }),
+            budget,
+            backoff: Backoff { first: handler.retry_delay.unwrap_or(retry.delay), cap: retry.cap },
+            redeliver: self.spec.component.transient == OnTransient::Redeliver,
         }
     }
 
@@ -316,19 +333,6 @@ impl Consumer {
             }
         }
     }
-}
-
-/// What the engine knows of a handler: inline ones are tried for ever unless they say otherwise, others not again.
-fn policy(handler: &HandlerDescriptor, settings: &Settings, executors: &[Arc<Executor>]) -> Policy {
-    let first = handler.retry_delay.unwrap_or(settings.retry.delay);
-    let budget = match (handler.retry, handler.executor) {
-        (RetryOption::Unset, None) | (RetryOption::Forever, _) => Budget::Forever,
-        (RetryOption::Unset, Some(_)) => Budget::Times(0),
-        (RetryOption::Times(times), _) => Budget::Times(u32::from(times)),
-    };
-    let named = handler.executor.and_then(|name| executors.iter().position(|it| it.name() == name.as_str()));
-    let run = named.map_or(Run::Inline, |index| Run::Executor { index, ordered: executors[index].is_ordered() });
-    Policy { run, budget, backoff: Backoff { first, cap: settings.retry.cap }, redeliver: false }
 }
 
 fn limits(executor: &Executor) -> Limits {

@@ -14,6 +14,7 @@ const _: () = {
         const VERSION: u32 = 1;
         const START: __e::StartAt = __e::StartAt::Beginning;
         const ON_DEAD: __e::OnDead = __e::OnDead::Park;
+        const TRANSIENT: __e::OnTransient = __e::OnTransient::Spend;
         const CHECKPOINT: __e::Option<__e::CheckpointMode> = __e::Option::None;
         const LOCATION: __e::Location = __e::location!();
     }

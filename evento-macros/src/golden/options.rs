@@ -12,6 +12,7 @@ const _: () = {
         const VERSION: u32 = __e::version(VERSION);
         const START: __e::StartAt = __e::StartAt::Head;
         const ON_DEAD: __e::OnDead = __e::OnDead::Continue;
+        const TRANSIENT: __e::OnTransient = __e::OnTransient::Redeliver;
         const CHECKPOINT: __e::Option<__e::CheckpointMode> = __e::Option::Some(
             __e::CheckpointMode::OnStart,
         );

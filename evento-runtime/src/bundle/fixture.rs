@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use evento_core::{
     BoxFuture, CheckpointMode, Component, ComponentDescriptor, Event, EventType, ExecutorName, HandlerDescriptor,
-    Handlers, Kind, Location, OnDead, RetryOption, StartAt,
+    Handlers, Kind, Location, OnDead, OnTransient, RetryOption, StartAt,
     store::{OpenStore, Store, StoreError},
 };
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,7 @@ macro_rules! components {
             const VERSION: u32 = 1;
             const START: StartAt = StartAt::Beginning;
             const ON_DEAD: OnDead = OnDead::Park;
+            const TRANSIENT: OnTransient = OnTransient::Spend;
             const CHECKPOINT: Option<CheckpointMode> = None;
             const LOCATION: Location = Location { file: $file, line: $line, module: "fixture" };
         }

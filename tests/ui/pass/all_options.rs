@@ -26,6 +26,7 @@ const MAIL: ExecutorName = ExecutorName::new("mail");
     name = "view",
     start = "head",
     on_dead = "continue",
+    transient = "redeliver",
     checkpoint = "watermark",
     crate = "::evento_core",
 )]
