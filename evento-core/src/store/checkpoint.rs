@@ -186,6 +186,8 @@ pub struct StoredConsumer {
     pub frontier: Position,
     /// How many positions are open below it.
     pub open: u64,
+    /// How many aggregates have held events below it that are neither dead nor parked.
+    pub held: u64,
     /// The last reset.
     pub generation: Generation,
     /// When its checkpoint was last written, by the store's clock; `None` where it never was.
