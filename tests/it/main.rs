@@ -1,6 +1,7 @@
 //! The one integration binary.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test, its helpers too, fails by panicking")]
 
+mod chaos;
 mod checkpoint;
 mod claim;
 mod dead_event;

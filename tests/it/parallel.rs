@@ -1,3 +1,8 @@
+mod failure;
+mod limit;
+mod shutdown;
+mod support;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
