@@ -54,6 +54,10 @@ pub struct Settings {
     /// How many starts may be recorded beyond an executor's permits, under `OnStart`: none; at most 100,000. It hides
     /// the latency of the store, and adds as much to what a crash may cost.
     pub start_ahead: usize,
+    /// How long a consumer with work may neither start nor settle anything before an error says how it stands: 60 s; 1 s
+    /// to 24 h.
+    #[serde(with = "duration")]
+    pub silence: Duration,
     /// How long a shutdown may take in all: 30 s; at most 1 h. `0s` cancels at once what is running.
     #[serde(with = "duration")]
     pub shutdown_budget: Duration,
@@ -77,6 +81,7 @@ impl Default for Settings {
             retry: RetrySettings::default(),
             crashes: 3,
             start_ahead: 0,
+            silence: Duration::from_secs(60),
             shutdown_budget: Duration::from_secs(30),
             headroom: 2,
             executors: Vec::new(),

@@ -7,6 +7,7 @@ mod drive;
 mod io;
 mod keeper;
 mod status;
+mod watchdog;
 mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};

@@ -42,6 +42,7 @@ impl Settings {
         found.time("retry.delay", retry.delay, MS..=24 * HOUR);
         found.time("retry.cap", retry.cap, retry.delay.min(24 * HOUR)..=24 * HOUR);
         found.number("crashes", self.crashes, 2..=100);
+        found.time("silence", self.silence, SECOND..=24 * HOUR);
         found.time("shutdown_budget", self.shutdown_budget, Duration::ZERO..=HOUR);
         found.number("headroom", self.headroom, 0..=1_000);
         found.0
