@@ -5,3 +5,4 @@
 mod flights;
 mod misconfigured;
 mod quickstart;
+mod transaction;
