@@ -161,7 +161,6 @@ async fn e10_what_is_marked_transient_is_dead_on_start_alone_and_only_after_its_
 #[tokio::test(start_paused = true)]
 async fn b24_what_a_lost_claim_left_is_handled_under_the_next_one() {
     let (store, faults, noted) = (MemoryStore::new(), Faults::default(), Noted::default());
-    let faulty = (store.clone(), faults.clone());
     let started = Arc::new(AtomicUsize::new(0));
     let script = {
         let (noted, started) = (noted.clone(), Arc::clone(&started));
@@ -178,8 +177,7 @@ async fn b24_what_a_lost_claim_left_is_handled_under_the_next_one() {
         })
     };
     let test = harness(CheckpointMode::Watermark, 4)
-        .store(store.clone())
-        .with(move |bundle| bundle.store(FaultyStore::describing(faulty.0.clone(), faulty.1.clone())))
+        .store(FaultyStore::describing(store.clone(), faults.clone()))
         .provide(Lanes(script))
         .start()
         .await
@@ -245,12 +243,12 @@ async fn b67_panics_leave_every_permit_behind() {
             })
         };
         let test = harness(mode, 3).provide(Tasks(script.clone())).provide(Lanes(script)).start().await.unwrap();
-        test.given(numbered(200, |number| number % 20)).await.unwrap();
+        test.given(numbered(12, |number| number % 4)).await.unwrap();
         test.run_until_idle().await.unwrap();
         for executor in test.running().executors().iter().filter(|executor| executor.admitted > 0) {
-            assert_eq!((executor.in_flight, executor.completed, executor.failed), (0, 200, 200), "{executor:?}");
+            assert_eq!((executor.in_flight, executor.completed, executor.failed), (0, 12, 12), "{executor:?}");
         }
-        assert_eq!(noted.len(), 400);
+        assert_eq!(noted.len(), 24);
         test.shutdown().await.unwrap();
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use evento_core::{CheckpointMode, store::CheckpointStore};
 use evento_runtime::store::MemoryStore;
-use evento_tests::faulty::{Faults, FaultyStore, Operation};
+use evento_tests::faulty::{Fate, Faults, FaultyStore, Operation};
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::support::{
@@ -225,10 +225,8 @@ async fn e12_nothing_sleeps_with_work_at_hand() {
 async fn e14_commits_are_grouped() {
     for (mode, most) in [(CheckpointMode::Watermark, 10), (CheckpointMode::OnStart, 2 * 2_000 / 64 + 10)] {
         let (store, faults, noted) = (MemoryStore::new(), Faults::default(), Noted::default());
-        let faulty = (store.clone(), faults.clone());
         let test = harness(mode, 64)
-            .store(store)
-            .with(move |bundle| bundle.store(FaultyStore::describing(faulty.0.clone(), faulty.1.clone())))
+            .store(FaultyStore::describing(store.clone(), faults.clone()))
             .provide(Tasks(waits(Duration::from_millis(1), &noted)))
             .start()
             .await
@@ -246,7 +244,6 @@ async fn e14_commits_are_grouped() {
 async fn b70_what_is_in_memory_is_bounded_while_handlers_block() {
     let (store, faults) = (MemoryStore::new(), Faults::default());
     let (gate, started) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
-    let faulty = (store.clone(), faults.clone());
     let script = {
         let (gate, started) = (Arc::clone(&gate), Arc::clone(&started));
         Script::new(move |_| {
@@ -259,8 +256,7 @@ async fn b70_what_is_in_memory_is_bounded_while_handlers_block() {
         })
     };
     let test = harness(CheckpointMode::Watermark, 8)
-        .store(store)
-        .with(move |bundle| bundle.store(FaultyStore::describing(faulty.0.clone(), faulty.1.clone())))
+        .store(FaultyStore::describing(store.clone(), faults.clone()))
         .provide(Lanes(script))
         .start()
         .await
@@ -291,6 +287,57 @@ async fn events_that_find_no_permit_are_counted() {
     let timeouts = test.running().consumers()[0].submit_timeouts;
     assert!((6..10).contains(&timeouts), "{timeouts} waited over a second");
     assert_eq!((executor.admitted, executor.completed, executor.failed), (10, 10, 0));
+}
+
+/// B77: work at hand of which nothing comes is an error that says how the consumer stands; once.
+#[tokio::test(start_paused = true)]
+async fn b77_work_of_which_nothing_comes_is_told_with_how_the_consumer_stands() {
+    let told = evento_tests::told::Told::listen();
+    let gate = Arc::new(Semaphore::new(0));
+    let script = {
+        let gate = Arc::clone(&gate);
+        Script::new(move |_| {
+            let gate = Arc::clone(&gate);
+            async move {
+                gate.acquire().await?.forget();
+                Ok(())
+            }
+        })
+    };
+    let test = harness(CheckpointMode::Watermark, 1).provide(Tasks(script)).start().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(told.lines(&["there is work"]).len(), 0, "nothing to do is no reason");
+    test.given(numbered(2, |number| number)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert_eq!(told.lines(&["there is work"]).len(), 0);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let said = told.said(&["ERROR", "there is work, and nothing has started or ended"]);
+    for part in ["running=\"1\"", "Engine {", "ready: 1", "busy: 1"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    gate.add_permits(2);
+    test.run_until_idle().await.unwrap();
+}
+
+/// B77: a store that does not answer is told too.
+#[tokio::test(start_paused = true)]
+async fn b77_a_store_that_does_not_answer_is_told() {
+    let told = evento_tests::told::Told::listen();
+    let (store, faults) = (MemoryStore::new(), Faults::default());
+    let noted = Noted::default();
+    let test = harness(CheckpointMode::Watermark, 1)
+        .store(FaultyStore::describing(store, faults.clone()))
+        .provide(Tasks(waits(Duration::from_millis(1), &noted)))
+        .start()
+        .await
+        .unwrap();
+    test.run_until_idle().await.unwrap();
+    faults.next(Operation::Read, 1, Fate::Hang);
+    test.given(numbered(2, |number| number)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    let said = told.said(&["ERROR", "there is work, and nothing has started or ended"]);
+    assert!(said.contains("unanswered=1"), "{said}");
+    drop(test);
 }
 
 /// 2.4: an inline event waits for everything before it, and everything behind it for it.
