@@ -11,7 +11,7 @@ use super::{
     Command, Consumer, Core, Executor, Kept,
     attempt::{Attempt, Attempts},
     control::Reply,
-    core::{Inner, now},
+    core::now,
     io::{self, Done, Io},
     watchdog::Watchdog,
 };
@@ -54,8 +54,6 @@ pub(super) struct Drive<'a> {
     look_again: Option<Duration>,
     look_again_after: Duration,
     watchdog: Watchdog,
-    /// Since when reads or writes are under way, or the last one of them was answered.
-    unanswered_since: Option<Duration>,
     stopping: bool,
     reset: Option<(Position, Reply)>,
 }
@@ -97,7 +95,6 @@ impl<'a> Drive<'a> {
             look_again: None,
             look_again_after: Duration::ZERO,
             watchdog,
-            unanswered_since: None,
             stopping: false,
             reset: None,
             consumer,
@@ -176,7 +173,8 @@ impl<'a> Drive<'a> {
         while self.permits.len() > inner.engine.pages_held() {
             self.permits.pop_front();
         }
-        self.watch(&inner);
+        let (consumer, unanswered) = (&self.consumer.spec.key, self.under_way.len());
+        self.watchdog.look(consumer, &inner.engine, unanswered, inner.now.since_start);
         let wake_at = [inner.out.wake_at, self.look_again, self.watchdog.look_at()].into_iter().flatten().min();
         inner.wakes_at = wake_at;
         Left {
@@ -185,20 +183,6 @@ impl<'a> Drive<'a> {
             stopped: inner.engine.is_stopped(),
             problem: inner.problem.take().map(anyhow::Error::new),
         }
-    }
-
-    /// Says so where there is work and nothing comes of it.
-    fn watch(&mut self, inner: &Inner) {
-        let now = inner.now.since_start;
-        self.unanswered_since = (!self.under_way.is_empty()).then(|| self.unanswered_since.unwrap_or(now));
-        let Some(silent) = self.watchdog.look(&inner.engine, self.unanswered_since, now) else { return };
-        let running: Vec<_> = inner.engine.running().take(20).map(|position| position.to_string()).collect();
-        tracing::error!(
-            consumer = %self.consumer.spec.key, ?silent, running = running.join(", "), engine = ?inner.engine,
-            unanswered = self.under_way.len(),
-            "there is work, and nothing has started or ended: a handler that does not return, or a store that does not \
-             answer; give handlers a `timeout`"
-        );
     }
 
     /// Begins an inline attempt, and answers how it ended if it has already: most that need not wait do.
@@ -290,7 +274,7 @@ impl<'a> Drive<'a> {
         let mut inner = core.lock();
         inner.now = now(self.io.shared.clock);
         let now = inner.now;
-        self.unanswered_since = None;
+        self.watchdog.answered();
         let engine = &mut inner.engine;
         match done {
             Done::Page(Ok((page, permit))) => {

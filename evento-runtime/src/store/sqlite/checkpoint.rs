@@ -352,26 +352,23 @@ fn archive(
 }
 
 fn stored_consumers(conn: &Connection, bundle: &str) -> Result<Vec<StoredConsumer>, Failure<StoreError>> {
-    let mut select = conn.prepare_cached(
-        "SELECT c.bundle, c.kind, c.name, c.version, c.context, s.number, s.mask, s.frontier, s.generation, \
+    let count = |row: &Row<'_>, column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.cast_unsigned());
+    let sql = "SELECT c.bundle, c.kind, c.name, c.version, c.context, s.number, s.mask, s.frontier, s.generation, \
          s.written_at, (SELECT count(*) FROM evento_open o WHERE o.segment = s.segment), \
-         (SELECT count(*) FROM evento_held h WHERE h.consumer = c.id AND h.key_hash & s.mask = s.number \
-         AND h.why <> 'dead') FROM evento_consumer c \
-         JOIN evento_checkpoint s ON s.consumer = c.id WHERE c.bundle = ?1 \
-         ORDER BY c.kind, c.name, c.version, c.context, s.number, s.mask",
-    )?;
-    let rows = select.query_map([bundle], |row| {
+         (SELECT count(*) FROM evento_held h WHERE h.consumer = c.id AND h.key_hash & s.mask = s.number AND \
+         h.why <> 'dead') FROM evento_consumer c JOIN evento_checkpoint s ON s.consumer = c.id WHERE c.bundle = ?1 \
+         ORDER BY c.kind, c.name, c.version, c.context, s.number, s.mask";
+    Ok(rows(conn, sql, [bundle], |row| {
         Ok(StoredConsumer {
             consumer: consumer_key(row, 0)?,
             segment: Segment { number: row.get(5)?, mask: row.get(6)? },
             frontier: position(row, 7)?,
-            generation: Generation(row.get::<_, i64>(8)?.cast_unsigned()),
+            generation: Generation(count(row, 8)?),
             written_at: row.get::<_, Option<i64>>(9)?.map(Timestamp),
-            open: row.get::<_, i64>(10)?.cast_unsigned(),
-            held: row.get::<_, i64>(11)?.cast_unsigned(),
+            open: count(row, 10)?,
+            held: count(row, 11)?,
         })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    })?)
 }
 
 impl CheckpointStore for OpenSqlite {
