@@ -46,6 +46,7 @@ impl Work {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         let effect = Effect {
             process: self.setup.process,
+            epoch: ctx.epoch().0,
             number: event.number,
             key: event.key.clone(),
             sequence: ctx.event().sequence().0,

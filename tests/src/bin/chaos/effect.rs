@@ -14,6 +14,8 @@ use anyhow::Context;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Effect {
     pub(crate) process: u32,
+    /// Under which taking of its claim.
+    pub(crate) epoch: u64,
     /// Which event of the log.
     pub(crate) number: usize,
     pub(crate) key: String,
@@ -44,14 +46,14 @@ impl Effects {
     }
 
     pub(crate) fn write(&self, effect: &Effect) -> anyhow::Result<()> {
-        let Effect { process, number, key, sequence, attempt, what } = effect;
+        let Effect { process, epoch, number, key, sequence, attempt, what } = effect;
         let (word, count) = match what {
             What::Began { running } => ("began", *running),
             What::Handled { writes } => ("handled", *writes),
             What::Failed => ("failed", 0),
             What::CutOff => ("cut-off", 0),
         };
-        let line = format!("{process} {number} {key} {sequence} {attempt} {word} {count}\n");
+        let line = format!("{process} {epoch} {number} {key} {sequence} {attempt} {word} {count}\n");
         (&self.0).write_all(line.as_bytes()).context("an effect could not be written")
     }
 }
@@ -70,8 +72,8 @@ impl FromStr for Effect {
 
     fn from_str(line: &str) -> Result<Self, Self::Err> {
         let words: Vec<_> = line.split(' ').collect();
-        let [process, number, key, sequence, attempt, what, count] = words[..] else {
-            anyhow::bail!("not seven words");
+        let [process, epoch, number, key, sequence, attempt, what, count] = words[..] else {
+            anyhow::bail!("not eight words");
         };
         let count = count.parse()?;
         let what = match what {
@@ -83,6 +85,7 @@ impl FromStr for Effect {
         };
         Ok(Self {
             process: process.parse()?,
+            epoch: epoch.parse()?,
             number: number.parse()?,
             key: key.to_owned(),
             sequence: sequence.parse()?,

@@ -52,7 +52,8 @@ pub(crate) fn to_the_end(combination: Combination, seed: u64, freeze: bool) -> a
         setup.process += 1;
     };
     let effects = effect::read(&setup.effects())?;
-    let mut totals = judge(combination, events, kills, &effects);
+    // A claim that is lost may cost what a kill may.
+    let mut totals = judge(combination, events, kills.max(u32::from(freeze)), &effects);
     if !clean {
         totals.broken.push("the last process did not end in order: stuck, or events were given up".to_owned());
     }

@@ -17,6 +17,7 @@ use crate::{
 pub(crate) struct Totals {
     pub(crate) runs: u64,
     pub(crate) events: usize,
+    /// Kills, and freezes for longer than the claim lasts.
     pub(crate) kills: u32,
     /// Events that were never handled.
     pub(crate) lost: usize,
@@ -58,11 +59,18 @@ impl fmt::Display for Totals {
     }
 }
 
+/// The last start of an aggregate.
+struct Last {
+    process: u32,
+    epoch: u64,
+    event_and_attempt: (u64, u32),
+    ended: bool,
+}
+
 /// What is known of one aggregate, as far as the effects have been read.
 #[derive(Default)]
 struct Aggregate {
-    /// The process of the last start, its event and attempt, and whether that attempt has ended.
-    last: Option<(u32, u64, u32, bool)>,
+    last: Option<Last>,
     /// The greatest sequence that ever started.
     greatest: Option<u64>,
     /// Sequences that were handled.
@@ -162,7 +170,7 @@ fn unwritten(process: u32, effects: &[Effect]) -> usize {
     writes.filter(|writes| writes + 2 >= last).count() + failed
 }
 
-/// Within a process, attempts of an aggregate rise and never overlap. From one process to the next nothing is begun
+/// Within a process attempts of an aggregate never overlap, and under one claim they rise. From one to the next nothing is begun
 /// before what came earlier was handled; on-start what a kill cost is never begun again.
 fn out_of_order(on_start: bool, effects: &[Effect]) -> usize {
     let mut aggregates: HashMap<&str, Aggregate> = HashMap::new();
@@ -181,17 +189,18 @@ fn out_of_order(on_start: bool, effects: &[Effect]) -> usize {
         let (process, sequence, attempt) = (effect.process, effect.sequence, effect.attempt);
         if !matches!(effect.what, What::Began { .. }) {
             if let Some(last) = &mut aggregate.last
-                && (last.0, last.1) == (process, sequence)
+                && (last.process, last.event_and_attempt) == (process, (sequence, attempt))
             {
-                last.3 = true;
+                last.ended = true;
             }
             if matches!(effect.what, What::Handled { .. }) {
                 aggregate.handled.insert(sequence);
             }
             continue;
         }
-        let in_process = aggregate.last.is_none_or(|(of, before, attempts, ended)| {
-            of != process || (ended && (sequence, attempt) > (before, attempts))
+        let in_process = aggregate.last.as_ref().is_none_or(|last| {
+            let rises = last.epoch != effect.epoch || (sequence, attempt) > last.event_and_attempt;
+            last.process != process || (last.ended && rises)
         });
         let across = if on_start {
             aggregate.greatest.is_none_or(|greatest| sequence >= greatest)
@@ -203,7 +212,8 @@ fn out_of_order(on_start: bool, effects: &[Effect]) -> usize {
             out_of_order += 1;
         }
         aggregate.greatest = aggregate.greatest.max(Some(sequence));
-        aggregate.last = Some((process, sequence, attempt, false));
+        let event_and_attempt = (sequence, attempt);
+        aggregate.last = Some(Last { process, epoch: effect.epoch, event_and_attempt, ended: false });
     }
     out_of_order
 }
@@ -223,7 +233,7 @@ mod tests {
 
     #[test]
     fn an_event_that_nobody_handled_is_lost_and_breaks_watermark() {
-        let lines = ["1 0 k 1 1 began 1", "1 0 k 1 1 handled 0", "1 1 k 2 1 began 1"];
+        let lines = ["1 1 0 k 1 1 began 1", "1 1 0 k 1 1 handled 0", "1 1 1 k 2 1 began 1"];
         let totals = judged(CheckpointMode::Watermark, Executor::Tasks, 2, 1, &lines);
         assert_eq!((totals.lost, totals.broken.len()), (1, 1), "{:?}", totals.broken);
         let totals = judged(CheckpointMode::OnStart, Executor::Tasks, 2, 1, &lines);
@@ -232,13 +242,13 @@ mod tests {
 
     #[test]
     fn an_event_lost_without_a_kill_breaks_on_start() {
-        let totals = judged(CheckpointMode::OnStart, Executor::Tasks, 1, 0, &["1 0 k 1 1 began 1"]);
+        let totals = judged(CheckpointMode::OnStart, Executor::Tasks, 1, 0, &["1 1 0 k 1 1 began 1"]);
         assert!(!totals.broken.is_empty());
     }
 
     #[test]
     fn an_attempt_that_is_made_again_breaks_on_start_and_counts_under_watermark() {
-        let lines = ["1 0 k 1 1 began 1", "2 0 k 1 1 began 1", "2 0 k 1 1 handled 0"];
+        let lines = ["1 1 0 k 1 1 began 1", "2 2 0 k 1 1 began 1", "2 2 0 k 1 1 handled 0"];
         let totals = judged(CheckpointMode::OnStart, Executor::Partitioned, 1, 1, &lines);
         assert_eq!((totals.repeated, totals.broken.len()), (1, 1), "{:?}", totals.broken);
         let totals = judged(CheckpointMode::Watermark, Executor::Partitioned, 1, 1, &lines);
@@ -247,16 +257,18 @@ mod tests {
 
     #[test]
     fn going_past_an_unhandled_event_overtaking_and_overlapping_are_out_of_order() {
-        let past = ["1 0 k 1 1 began 1", "2 1 k 2 1 began 1", "2 1 k 2 1 handled 0", "2 0 k 1 1 began 1"];
+        let past = ["1 1 0 k 1 1 began 1", "2 2 1 k 2 1 began 1", "2 2 1 k 2 1 handled 0", "2 2 0 k 1 1 began 1"];
         assert_eq!(out_of_order(false, &effects(&past)), 2);
         assert_eq!(out_of_order(true, &effects(&past)), 1);
-        let overlap = ["1 0 k 1 1 began 1", "1 1 k 2 1 began 2", "1 0 k 1 1 handled 0", "1 1 k 2 1 handled 0"];
+        let again = ["1 1 0 k 1 1 began 1", "1 1 0 k 1 1 cut-off 0", "1 2 0 k 1 1 began 1", "1 2 0 k 1 1 handled 0"];
+        assert_eq!(out_of_order(false, &effects(&again)), 0, "delivered again under another claim");
+        let overlap = ["1 1 0 k 1 1 began 1", "1 1 1 k 2 1 began 2", "1 1 0 k 1 1 handled 0", "1 1 1 k 2 1 handled 0"];
         assert_eq!(out_of_order(true, &effects(&overlap)), 1);
     }
 
     #[test]
     fn more_handlers_than_permits_are_seen() {
-        let totals = judged(CheckpointMode::Watermark, Executor::Tasks, 0, 0, &["1 0 k 1 1 began 9"]);
+        let totals = judged(CheckpointMode::Watermark, Executor::Tasks, 0, 0, &["1 1 0 k 1 1 began 9"]);
         assert!(!totals.broken.is_empty());
     }
 }
