@@ -1,5 +1,6 @@
 mod failure;
 mod limit;
+mod order;
 mod shutdown;
 mod support;
 
@@ -72,11 +73,10 @@ async fn smoke() {
     running.wait_until_caught_up(Duration::from_secs(5)).await.unwrap();
     running.wait_for::<Parallel>(appended).await.unwrap();
     println!("{:#?} {:?}", running.consumers(), running.executors());
-    let seen = parallel.seen.lock().unwrap();
+    let seen = parallel.seen.lock().unwrap().clone();
     assert_eq!(seen.values().map(Vec::len).sum::<usize>(), 20_000);
     for (id, numbers) in seen.iter().filter(|(id, _)| *id != "tasked") {
         assert!(numbers.is_sorted(), "{id}: {numbers:?}");
     }
-    drop(seen);
     println!("{}", running.shutdown().await.unwrap());
 }

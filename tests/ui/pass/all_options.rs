@@ -59,7 +59,7 @@ impl Alias {
 
 fn main() {
     let [view] = evento_core::linked()[..] else { unreachable!() };
-    assert_eq!((view.name, view.version, view.location.line), ("view", 3, 32));
+    assert_eq!((view.name, view.version, view.location.line), ("view", 3, 33));
     let [a, b] = view.handlers else { unreachable!() };
     assert_eq!((a.executor, a.location.line), (Some(MAIL), 43));
     assert_eq!(a.retry, evento_core::RetryOption::Times(5));
