@@ -61,7 +61,7 @@ fn main() {
     let [view] = evento_core::linked()[..] else { unreachable!() };
     assert_eq!((view.name, view.version, view.location.line), ("view", 3, 33));
     let [a, b] = view.handlers else { unreachable!() };
-    assert_eq!((a.executor, a.location.line), (Some(MAIL), 43));
+    assert_eq!((a.executor, a.location.line), (Some(MAIL), 44));
     assert_eq!(a.retry, evento_core::RetryOption::Times(5));
     assert_eq!(a.timeout, Some(std::time::Duration::from_secs(3600)));
     assert_eq!(b.retry, evento_core::RetryOption::Forever);
