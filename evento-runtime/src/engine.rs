@@ -118,27 +118,62 @@ pub(crate) struct Config {
     /// The event names the component takes; sorted.
     pub(crate) names: Vec<String>,
     /// What a deliberately broken engine leaves out; for the simulation's own test.
+    #[cfg(feature = "simulation")]
     pub(crate) mutant: Option<Mutant>,
 }
 
 /// Ways in which the simulation breaks the engine, to see that it would notice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[allow(dead_code, reason = "constructed by the simulation's driver only")]
-pub(crate) enum Mutant {
+#[cfg_attr(not(feature = "simulation"), allow(unreachable_pub, reason = "public where the simulation is"))]
+pub enum Mutant {
+    /// The checkpoint names what has not been taken in.
     WatermarkPlusOne,
+    /// Under `OnStart` an event that runs is still open.
     CheckpointOnCompletion,
+    /// Nothing is parked behind a dead event.
     NoParking,
+    /// The permit of a failed attempt never comes back.
     PermitLeakedOnFailure,
+    /// An event without a handler waits until everything before it has settled.
     SkippedIsBarrier,
+    /// What a handler depends on is down, and it is asked all the same.
     NoBreaker,
+    /// A dead event counts as passed before its letter is stored.
     DeadBeforeDurable,
+    /// Under `OnStart` an event starts before that is recorded.
     StartBeforeRecord,
+    /// An inline event waits for nothing, and nothing waits for it.
     OneSidedBarrier,
+    /// A failed attempt is forgotten by a crash.
     RetryNotStored,
+    /// What has failed and is not stored takes no place in the bound of a crash.
     FailedNotCounted,
+    /// The last open position is left out of the checkpoint.
     OpenForgotten,
+    /// A held key is left out of the checkpoint.
     HeldForgotten,
+    /// The second event of a lane starts beside the first.
     LaneRunsTwo,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::WatermarkPlusOne,
+        Self::CheckpointOnCompletion,
+        Self::NoParking,
+        Self::PermitLeakedOnFailure,
+        Self::SkippedIsBarrier,
+        Self::NoBreaker,
+        Self::DeadBeforeDurable,
+        Self::StartBeforeRecord,
+        Self::OneSidedBarrier,
+        Self::RetryNotStored,
+        Self::FailedNotCounted,
+        Self::OpenForgotten,
+        Self::HeldForgotten,
+        Self::LaneRunsTwo,
+    ];
 }
 
 /// One event to hand to its handler.
@@ -189,6 +224,17 @@ pub(crate) enum FailureKind {
     Undecodable,
     /// The payload is over the limit.
     TooLarge,
+}
+
+/// Whether an event is handled again beside the stream, after a dead event.
+#[cfg(feature = "simulation")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Redelivery {
+    No,
+    /// It was parked behind one.
+    Parked,
+    /// It is one.
+    Dead,
 }
 
 /// An event that fails, for people.
@@ -414,6 +460,17 @@ impl Engine {
             }
         }
         engine
+    }
+
+    /// Whether the engine is broken in this way: never, outside the simulation's own test.
+    fn mutant(&self, mutant: Mutant) -> bool {
+        #[cfg(feature = "simulation")]
+        return self.config.mutant == Some(mutant);
+        #[cfg(not(feature = "simulation"))]
+        {
+            let _none = mutant;
+            false
+        }
     }
 
     // ---- inputs: what was read

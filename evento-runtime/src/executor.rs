@@ -10,6 +10,8 @@ use evento_core::Location;
 use serde::{Deserialize, Serialize};
 
 pub use self::worker::ExecutorStatus;
+#[cfg(feature = "simulation")]
+pub(crate) use self::permit::Permits;
 pub(crate) use self::{permit::Grant, worker::Executor};
 
 /// What runs the handlers that name an executor.

@@ -24,7 +24,7 @@ impl Engine {
 
     fn startable(&self, handler: usize, now: Now) -> usize {
         let ready = self.ready[handler].len();
-        if self.config.mutant == Some(Mutant::NoBreaker) {
+        if self.mutant(Mutant::NoBreaker) {
             return ready;
         }
         ready.min(self.breakers[handler].admits(now.since_start))
@@ -37,7 +37,7 @@ impl Engine {
         if self.config.mode == CheckpointMode::Watermark {
             return used.limits.capacity.saturating_sub(used.running);
         }
-        let failed = if self.config.mutant == Some(Mutant::FailedNotCounted) { 0 } else { used.unstored };
+        let failed = if self.mutant(Mutant::FailedNotCounted) { 0 } else { used.unstored };
         (used.limits.capacity + self.config.start_ahead).saturating_sub(used.running + failed)
     }
 
@@ -214,7 +214,7 @@ impl Engine {
     }
 
     fn is_recorded_first(&self, id: SlotId) -> bool {
-        self.config.mode == CheckpointMode::OnStart && self.config.mutant != Some(Mutant::StartBeforeRecord)
+        self.config.mode == CheckpointMode::OnStart && !self.mutant(Mutant::StartBeforeRecord)
             || self.is_guarded(id)
     }
 
@@ -350,7 +350,7 @@ impl Engine {
     /// Whether the checkpoint counts the event as passed.
     pub(super) fn is_passed(&self, slot: &Slot) -> bool {
         let inline = self.config.policies[slot.handler].run == Run::Inline;
-        if self.config.mutant == Some(Mutant::CheckpointOnCompletion) && slot.stage == Stage::Running {
+        if self.mutant(Mutant::CheckpointOnCompletion) && slot.stage == Stage::Running {
             return self.config.mode == CheckpointMode::Watermark;
         }
         !inline
@@ -368,7 +368,7 @@ impl Engine {
             }
         }
         self.held_changes();
-        let frontier = if self.config.mutant == Some(Mutant::WatermarkPlusOne) {
+        let frontier = if self.mutant(Mutant::WatermarkPlusOne) {
             self.slots.iter().map(Slot::position).max().unwrap_or(self.passed).max(self.passed)
         } else {
             self.passed
@@ -376,7 +376,7 @@ impl Engine {
         let in_slots = self.slots.iter().filter(|slot| slot.origin == Origin::Stream || slot.lane.is_none());
         let in_slots = in_slots.filter(|slot| slot.origin != Origin::Redriven && !self.is_passed(slot));
         let mut open: Vec<_> = in_slots.map(Slot::position).filter(|position| *position <= frontier).collect();
-        if self.config.mutant == Some(Mutant::OpenForgotten) {
+        if self.mutant(Mutant::OpenForgotten) {
             open.pop();
         }
         open.extend(self.unrecovered.iter().chain(self.off_slot.keys()).copied());

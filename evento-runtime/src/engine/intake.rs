@@ -86,7 +86,7 @@ impl Engine {
     }
 
     fn skip(&mut self, position: Position) -> Intake {
-        if self.config.mutant == Some(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
+        if self.mutant(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
             return Intake::Full;
         }
         self.counts.skipped += 1;
@@ -102,7 +102,7 @@ impl Engine {
         {
             return self.park(event);
         }
-        let one_sided = self.config.mutant == Some(Mutant::OneSidedBarrier);
+        let one_sided = self.mutant(Mutant::OneSidedBarrier);
         if self.barrier.is_some()
             || (!one_sided && (self.slots.len() > self.exempt || self.asides > 0 || !self.off_slot.is_empty()))
         {
@@ -123,7 +123,7 @@ impl Engine {
         now: Now,
     ) -> Intake {
         let position = event.position();
-        if self.barrier.is_some() && self.config.mutant != Some(Mutant::OneSidedBarrier) {
+        if self.barrier.is_some() && !self.mutant(Mutant::OneSidedBarrier) {
             return Intake::Full;
         }
         if !ordered {
@@ -172,7 +172,7 @@ impl Engine {
 
     /// Counts the event as parked behind a dead one of its aggregate.
     fn park(&mut self, event: &RecordedEvent) -> Intake {
-        if self.config.mutant != Some(Mutant::NoParking) {
+        if !self.mutant(Mutant::NoParking) {
             self.keys.keep_back(event);
         }
         self.counts.parked += 1;
@@ -292,7 +292,7 @@ impl Engine {
         }
         if let Some(before) = before.and_then(|before| self.slots.get_mut(before)) {
             before.next = Some(id);
-            return self.config.mutant == Some(Mutant::LaneRunsTwo);
+            return self.mutant(Mutant::LaneRunsTwo);
         }
         true
     }
@@ -337,7 +337,7 @@ impl Engine {
 
     pub(super) fn parks(&self, slot: &Slot) -> bool {
         let ordered = !matches!(self.config.policies[slot.handler].run, Run::Executor { ordered: false, .. });
-        ordered && self.config.on_dead == OnDead::Park && self.config.mutant != Some(Mutant::NoParking)
+        ordered && self.config.on_dead == OnDead::Park && !self.mutant(Mutant::NoParking)
     }
 
     // ---- reads

@@ -24,7 +24,7 @@ impl Engine {
             Outcome::Failed(_) | Outcome::CutOff => self.pending.start_ended(slot.event.position()),
         }
         if let Run::Executor { index, .. } = self.config.policies[handler].run {
-            if last && !(failed && self.config.mutant == Some(Mutant::PermitLeakedOnFailure)) {
+            if last && !(failed && self.mutant(Mutant::PermitLeakedOnFailure)) {
                 self.uses[index].running -= 1;
                 self.uses[index].returned += 1;
             }
@@ -48,6 +48,7 @@ impl Engine {
     }
 
     fn failed(&mut self, id: SlotId, failure: super::Failure, random: u64, now: Now) {
+        let is_stored = !self.mutant(Mutant::RetryNotStored);
         let Some(slot) = self.slots.get_mut(id) else { return };
         let policy = &self.config.policies[slot.handler];
         let passed = self.config.mode == CheckpointMode::OnStart && policy.run != Run::Inline;
@@ -61,7 +62,7 @@ impl Engine {
             }
             Verdict::Again(retry, due) => {
                 // A dead event that is tried again stays a letter until it succeeds: there is no retry to store.
-                if slot.origin != Origin::Redriven && self.config.mutant != Some(Mutant::RetryNotStored) {
+                if slot.origin != Origin::Redriven && is_stored {
                     self.retries.insert(retry.position, retry.clone());
                     slot.needs_write = self.pending.retry(retry);
                     if let Some(index) = executor {
@@ -193,7 +194,7 @@ impl Engine {
             lane.blocked = true;
         }
         self.dying.push(id);
-        if self.config.mutant == Some(Mutant::DeadBeforeDurable) {
+        if self.mutant(Mutant::DeadBeforeDurable) {
             self.pass(position);
         }
     }

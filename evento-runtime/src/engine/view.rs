@@ -83,6 +83,16 @@ impl Engine {
         self.pages.len()
     }
 
+    /// Whether the event in a slot is handled again beside the stream.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn redelivery(&self, slot: super::SlotId) -> super::Redelivery {
+        match self.slots.get(slot).map(|slot| slot.origin) {
+            Some(Origin::Redriven) => super::Redelivery::Dead,
+            Some(Origin::Released) => super::Redelivery::Parked,
+            Some(Origin::Stream | Origin::Again) | None => super::Redelivery::No,
+        }
+    }
+
     pub(crate) fn mode(&self) -> CheckpointMode {
         self.config.mode
     }
