@@ -34,7 +34,7 @@ use evento_core::{
     Aggregate, CheckpointMode, Fault, OnDead, Position, RecordedEvent, Timestamp,
     retry::Backoff,
     store::{
-        Commit, ConsumerState, DeadEvent, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry, Target,
+        Commit, ConsumerState, DeadEvent, HeldKey, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry, Target,
         WhyHeld,
     },
 };
@@ -404,6 +404,17 @@ impl Engine {
                 pending.start_ended(started.position);
             }
         }
+        let is_passed = |retry: &StoredRetry| {
+            let is_held = |held: &HeldKey| held.aggregate.key_hash() == retry.key_hash && held.from <= retry.position;
+            retry.position <= state.frontier
+                && state.open.binary_search(&retry.position).is_err()
+                && !state.held.iter().any(is_held)
+        };
+        // The process died in an attempt that the checkpoint had passed: there will be no other.
+        let (lost, retries): (Vec<_>, Vec<_>) = state.retries.into_iter().partition(is_passed);
+        for retry in lost {
+            pending.retry_ended(retry.position);
+        }
         let uses = (0..config.executors.len()).map(|index| Use::new(&config, index)).collect();
         let mut engine = Self {
             pending,
@@ -428,7 +439,7 @@ impl Engine {
             off_slot: BTreeMap::new(),
             returning: BTreeSet::new(),
             letters: state.letters.into_iter().collect(),
-            retries: state.retries.into_iter().map(|retry| (retry.position, retry)).collect(),
+            retries: retries.into_iter().map(|retry| (retry.position, retry)).collect(),
             crashes,
             guard_until: guard_until.unwrap_or_default(),
             replay: state.replay,

@@ -63,7 +63,7 @@ impl Engine {
         } else if let Some(again) = self.pending.again(self.stopping, now.since_start) {
             out.commit = Some(again);
         }
-        out.wake_at = [self.pending.wake_at(), self.next_due()].into_iter().flatten().min();
+        out.wake_at = [self.pending.wake_at(), self.next_due(now)].into_iter().flatten().min();
     }
 
     /// Makes an event ready; `first` puts it before those that are.
@@ -230,6 +230,8 @@ impl Engine {
             self.slots.get(id).and_then(|slot| self.crashes.get(&slot.position())).copied().unwrap_or(0)
         };
         let guarded = self.is_guarded(id) && (executor.is_none() || self.config.mode == CheckpointMode::Watermark);
+        // A held key goes on behind what is recorded as started.
+        self.held_part_changed(id);
         let Some(slot) = self.slots.get_mut(id) else { return };
         slot.stage = Stage::Recording;
         slot.needs_write = if guarded {
@@ -307,6 +309,7 @@ impl Engine {
         let (position, handler) = (slot.position(), slot.handler);
         self.pending.start_ended(position);
         self.pending.soon();
+        self.held_part_changed(id);
         self.ready[handler].push_front(id);
         match self.config.policies[handler].run {
             Run::Inline => self.inline_busy = None,
@@ -326,7 +329,7 @@ impl Engine {
     }
 
     /// When the next thing is due that no input tells of.
-    fn next_due(&self) -> Option<Duration> {
+    fn next_due(&self, now: Now) -> Option<Duration> {
         if self.paused || self.stopping {
             return None;
         }
@@ -342,7 +345,9 @@ impl Engine {
         let held = self.lanes.aside.iter().filter_map(|lane| self.lanes.get(*lane)?.aside.as_ref());
         let held = held.map(|aside| aside.due).filter(|due| *due > Duration::ZERO);
         let returning = self.off_slot.iter().filter(|(position, _)| !self.returning.contains(position));
-        retries.chain(probes).chain(held).chain(returning.map(|(_, due)| *due)).min()
+        let due = retries.chain(probes).chain(held).chain(returning.map(|(_, due)| *due));
+        // What is due already waits for something else, which brings a turn of its own.
+        due.filter(|due| *due > now.since_start).min()
     }
 
     // ---- what a checkpoint says
@@ -373,7 +378,9 @@ impl Engine {
         } else {
             self.passed
         };
-        let in_slots = self.slots.iter().filter(|slot| slot.origin == Origin::Stream || slot.lane.is_none());
+        // What was read again for a held key is named by the key, for as long as it is held.
+        let is_held = |slot: &Slot| slot.lane.and_then(|lane| self.lanes.get(lane)).is_some_and(|it| it.aside.is_some());
+        let in_slots = self.slots.iter().filter(|slot| slot.origin == Origin::Stream || !is_held(slot));
         let in_slots = in_slots.filter(|slot| slot.origin != Origin::Redriven && !self.is_passed(slot));
         let mut open: Vec<_> = in_slots.map(Slot::position).filter(|position| *position <= frontier).collect();
         if self.mutant(Mutant::OpenForgotten) {

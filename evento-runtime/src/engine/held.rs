@@ -39,7 +39,10 @@ impl Engine {
         let (event, position, released) =
             (Arc::clone(&first.event), first.position(), first.origin == Origin::Released);
         for id in ids {
-            self.vacate(id);
+            if let Some(slot) = self.vacate(id) {
+                // The key names it from now on.
+                self.pass(slot.position());
+            }
         }
         let held = self.keys.change(event.aggregate().to_owned(), position, WhyHeld::Retrying);
         self.pending.hold(held);
@@ -93,7 +96,9 @@ impl Engine {
             if aside.read != ReadState::Wanted {
                 continue;
             }
-            if lane.blocked || lane.len > 1 || aside.due > now.since_start {
+            // What is parked follows only once the dead event before it has been handled.
+            let redriven = lane.head.and_then(|head| self.slots.get(head)).is_some_and(|it| it.origin == Origin::Redriven);
+            if redriven || lane.blocked || lane.len > 1 || aside.due > now.since_start {
                 self.lanes.aside.push_back(id);
                 continue;
             }
@@ -229,6 +234,14 @@ impl Engine {
             self.asides -= 1;
         }
         self.lanes.close_if_empty(lane);
+    }
+
+    /// What is stored of the held key of the event's lane is to be looked at again.
+    pub(super) fn held_part_changed(&mut self, id: SlotId) {
+        let lane = self.slots.get(id).and_then(|slot| slot.lane);
+        if let Some(aside) = lane.and_then(|lane| self.lanes.get_mut(lane)?.aside.as_mut()) {
+            aside.changed = true;
+        }
     }
 
     /// Where what is held of a lane begins: at its first event that was read again and has not settled.

@@ -226,6 +226,7 @@ impl Engine {
             None => {
                 self.vacate(id);
                 self.off_slot.insert(position, due);
+                self.pass(position);
             }
         }
         true

@@ -34,6 +34,10 @@ impl Engine {
         if failed && let Some(lane) = lane {
             self.end_run(lane);
         }
+        // A held key that had gone on behind it begins with it again.
+        if failed {
+            self.held_part_changed(id);
+        }
         match outcome {
             Outcome::Handled => self.settle(id, now),
             Outcome::CutOff => self.cut_off(id, now),

@@ -436,6 +436,13 @@ impl<'s> History<'s> {
                 self.parked_behind[aggregate] = None;
             }
         }
+        // A parked event begins anew once it is released.
+        for position in commit.started_ended.iter().chain(&commit.retries_ended) {
+            let event = self.log.index(*position);
+            if self.is_parked(event) {
+                self.events[event] = Happened { handled_in: self.events[event].handled_in, ..Happened::default() };
+            }
+        }
         Ok(self.reported.clone())
     }
 
@@ -596,7 +603,8 @@ impl<'s> History<'s> {
         }
         let dead_only = store.held.values().all(|held| held.why == evento_core::store::WhyHeld::Dead);
         let letters_of_held = store.held.values().all(|held| store.letters.contains_key(&held.from));
-        if !store.open.is_empty() || !store.started.is_empty() || !store.retries.is_empty() || !dead_only {
+        let left = |position: &Position| !self.is_parked(self.log.index(*position));
+        if !store.open.is_empty() || store.started.keys().any(left) || store.retries.keys().any(left) || !dead_only {
             return Err(format!(
                 "left behind at the end: open {:?}, started {:?}, retries {:?}, held {:?}",
                 store.open, store.started, store.retries, store.held

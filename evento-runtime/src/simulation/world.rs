@@ -85,6 +85,8 @@ struct Process {
     wakes_at: Option<u64>,
     began: u64,
     ended: Vec<Ended>,
+    /// The last write that was asked for, and what was known to be handled then.
+    writing: Option<(Revision, Bits)>,
     paused: bool,
 }
 
@@ -270,6 +272,7 @@ impl<'s> World<'s> {
                 wakes_at: None,
                 began: self.now,
                 ended: Vec::new(),
+                writing: None,
                 paused: false,
             });
         }
@@ -685,8 +688,12 @@ impl<'s> World<'s> {
             }
         }
         if let Some(commit) = commit {
-            let Consumer { history, store, .. } = &mut self.consumers[consumer];
-            let handled = history.made(&commit, store)?;
+            let Consumer { history, store, process: Some(process), .. } = &mut self.consumers[consumer] else { return Ok(()) };
+            let handled = match &process.writing {
+                Some((replaces, handled)) if *replaces == commit.replaces => handled.clone(),
+                _ => history.made(&commit, store)?,
+            };
+            process.writing = Some((commit.replaces, handled.clone()));
             let delay = self.latency();
             self.at(delay, consumer, What::Write { commit: Box::new(commit), handled, late: false });
         }

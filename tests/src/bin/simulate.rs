@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         began.elapsed().as_secs_f64()
     );
     if let Some((seed, violation)) = broken.first() {
-        for (seed, violation) in broken.iter().take(20) {
+        for (seed, violation) in broken.iter().take(50) {
             println!("seed={seed} {violation}");
         }
         show(*seed, violation, arguments.lines);
