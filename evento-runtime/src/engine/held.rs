@@ -63,6 +63,23 @@ impl Engine {
         }
     }
 
+    /// The inline event under way, or the one that was open and is to be taken in next: what is held before it goes
+    /// first, the rest waits.
+    fn open_barrier(&self) -> Option<Position> {
+        if let Some(slot) = self.barrier.and_then(|id| self.slots.get(id)) {
+            return (self.asides > 0).then(|| slot.position());
+        }
+        let event = self.recovered.front()?;
+        let handler = *self.config.routes.get(event.name())?;
+        (self.config.policies[handler].run == Run::Inline).then(|| event.position())
+    }
+
+    /// Whether something that an inline event waits for is held before it.
+    pub(super) fn holds_before(&self, position: Position) -> bool {
+        let before = |aside: &Aside| !aside.released && aside.after.just_after() < position;
+        self.asides > 0 && self.lanes.iter().any(|lane| lane.aside.as_ref().is_some_and(before))
+    }
+
     pub(super) fn slots_of(&self, lane: LaneId) -> Vec<SlotId> {
         let mut ids = Vec::new();
         let mut next = self.lanes.get(lane).and_then(|lane| lane.head);
@@ -81,8 +98,12 @@ impl Engine {
 
     /// Asks for the held events whose turn it is.
     pub(super) fn ask_for_held(&mut self, now: Now, out: &mut Output) {
-        // What was open comes before what is held behind it.
-        if !self.unrecovered.is_empty() || self.paused {
+        if self.paused {
+            return;
+        }
+        // What was open comes before what is held behind it, and an inline event that was open between the two.
+        let barrier = self.open_barrier();
+        if barrier.is_none() && !self.unrecovered.is_empty() {
             return;
         }
         let mut room = self.room_again();
@@ -98,12 +119,15 @@ impl Engine {
             }
             // What is parked follows only once the dead event before it has been handled.
             let redriven = lane.head.and_then(|head| self.slots.get(head)).is_some_and(|it| it.origin == Origin::Redriven);
-            if redriven || lane.blocked || lane.len > 1 || aside.due > now.since_start {
+            let behind = barrier.is_some_and(|barrier| aside.after.just_after() >= barrier);
+            if redriven || behind || lane.blocked || lane.len > 1 || aside.due > now.since_start {
                 self.lanes.aside.push_back(id);
                 continue;
             }
             let until = self.admitted.max(aside.redriven.as_ref().map_or(self.admitted, |letter| letter.position));
-            aside.read = ReadState::Asked { until };
+            let whole = barrier.is_none();
+            let until = barrier.map_or(until, |barrier| until.min(barrier.just_before()));
+            aside.read = ReadState::Asked { until, whole };
             let max = room.min(AT_ONCE);
             out.reads.push(Read::Aggregate {
                 lane: id,
@@ -138,10 +162,10 @@ impl Engine {
     }
 
     /// The events and letters that `Read::Aggregate` asked for.
-    pub(crate) fn drained(&mut self, lane: LaneId, events: Vec<Arc<RecordedEvent>>, letters: &[Position], now: Now) {
+    pub(crate) fn drained(&mut self, lane: LaneId, events: Vec<Arc<RecordedEvent>>, letters: &[DeadEvent], now: Now) {
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         let Some(aside) = &mut of_lane.aside else { return };
-        let ReadState::Asked { until } = aside.read else { return };
+        let ReadState::Asked { until, whole } = aside.read else { return };
         aside.read = ReadState::Wanted;
         if let Some(letter) = aside.redriven.as_ref().map(|letter| letter.position)
             && events.first().is_none_or(|event| event.position() != letter)
@@ -152,7 +176,7 @@ impl Engine {
             return;
         }
         let Some(last) = events.last().map(|event| event.position()) else {
-            self.nothing_held(lane, until);
+            self.nothing_held(lane, until, whole);
             return;
         };
         aside.after = last;
@@ -167,9 +191,16 @@ impl Engine {
                 continue;
             }
             let redriven = self.take_redriven(lane, position);
-            if redriven.is_none() && letters.contains(&position) {
-                self.dead_again(lane, position);
-                return;
+            if redriven.is_none()
+                && let Some(letter) = letters.iter().find(|letter| letter.position == position)
+            {
+                if letter.parks {
+                    self.dead_again(lane, position);
+                    return;
+                }
+                // It has settled, and nothing is parked behind it.
+                self.forget(position);
+                continue;
             }
             let origin = match (&redriven, released) {
                 (Some(_), _) => Origin::Redriven,
@@ -193,11 +224,11 @@ impl Engine {
     }
 
     /// Nothing of the lane is held below `until`: the aggregate is live again, unless something was kept back since.
-    fn nothing_held(&mut self, lane: LaneId, until: Position) {
+    fn nothing_held(&mut self, lane: LaneId, until: Position, whole: bool) {
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         let aggregate = of_lane.identity.aggregate().to_owned();
         let Some(aside) = &mut of_lane.aside else { return };
-        if self.keys.newest(&aggregate).is_some_and(|newest| newest > until) {
+        if !whole || self.keys.newest(&aggregate).is_some_and(|newest| newest > until) {
             aside.after = aside.after.max(until);
             self.lanes.aside.push_back(lane);
             return;
@@ -257,7 +288,7 @@ impl Engine {
             let mut from = after;
             let mut next = head;
             while let Some(slot) = next.and_then(|id| self.slots.get(id)) {
-                if slot.origin != Origin::Stream && !self.is_passed(slot) {
+                if matches!(slot.origin, Origin::Again | Origin::Released) && !self.is_passed(slot) {
                     from = slot.position();
                     break;
                 }

@@ -97,14 +97,18 @@ impl Engine {
 
     fn take_in_inline(&mut self, event: &Arc<RecordedEvent>, handler: usize, now: Now) -> Intake {
         let position = event.position();
+        let is_recovered = self.unrecovered.contains(&position);
         if let Some(why) = self.keys.why(event)
-            && (why == WhyHeld::Dead || self.asides == 0)
+            && (why == WhyHeld::Dead || is_recovered || self.asides == 0)
+            && !self.keys.begins_after(event)
         {
             return self.park(event);
         }
+        // What was open can have held events behind it, that wait for it.
+        let holds_before = if is_recovered { self.holds_before(position) } else { self.asides > 0 };
         let one_sided = self.mutant(Mutant::OneSidedBarrier);
         if self.barrier.is_some()
-            || (!one_sided && (self.slots.len() > self.exempt || self.asides > 0 || !self.off_slot.is_empty()))
+            || (!one_sided && (self.slots.len() > self.exempt || holds_before || !self.off_slot.is_empty()))
         {
             return Intake::Full;
         }
@@ -268,8 +272,12 @@ impl Engine {
                 self.exempt -= 1;
             }
         }
-        if let Stage::Waiting { due } = slot.stage {
-            self.waiting_of(slot.handler).remove(&(due, id));
+        match slot.stage {
+            Stage::Waiting { due } => {
+                self.waiting_of(slot.handler).remove(&(due, id));
+            }
+            Stage::Ready => self.ready[slot.handler].retain(|ready| *ready != id),
+            _ => {}
         }
         if self.barrier == Some(id) {
             self.barrier = None;

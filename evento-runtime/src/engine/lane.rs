@@ -60,7 +60,8 @@ pub(super) struct Aside {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ReadState {
     Wanted,
-    Asked { until: Position },
+    /// `whole` where nothing that is held lies above `until` at that time.
+    Asked { until: Position, whole: bool },
 }
 
 impl Aside {
@@ -143,6 +144,10 @@ impl Lanes {
     /// Whether something of the aggregate is in memory or held by a lane.
     pub(super) fn contains(&self, aggregate: &Aggregate) -> bool {
         matches!(self.find(aggregate.key_hash(), aggregate.as_ref()), Found::Lane(_) | Found::Collision)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter().flatten()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {

@@ -8,6 +8,7 @@ use evento_core::{
 use super::{
     Engine, Output, Read,
     lane::{Aside, Identity},
+    slot::Origin,
 };
 
 /// Stored requests, carried out one after the other.
@@ -135,6 +136,10 @@ impl Engine {
         }
         loop {
             let Some(run) = &mut self.requests.run else {
+                // It would read letters that the one before it has dealt with.
+                if self.pending.ends_letters() {
+                    return;
+                }
                 let Some(next) = self.requests.queue.pop_front() else { return };
                 self.requests.run = Some(Run::new(next));
                 continue;
@@ -153,6 +158,11 @@ impl Engine {
             };
             // What is under way with its aggregate comes first.
             if self.lanes.contains(&letter.aggregate) {
+                return;
+            }
+            // So does an attempt at the letter that a request which was stopped has left.
+            let position = letter.position;
+            if self.slots.iter().any(|slot| slot.origin == Origin::Redriven && slot.position() == position) {
                 return;
             }
             let Some(letter) = run.letters.pop_front() else { return };

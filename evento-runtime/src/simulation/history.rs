@@ -316,6 +316,10 @@ impl<'s> History<'s> {
             self.totals.handled += 1;
             self.events[event].handled_in = self.life;
             self.unsettled.remove(event);
+            let parked_behind = &mut self.parked_behind[self.log.events[event].aggregate];
+            if *parked_behind == Some(event) {
+                *parked_behind = None;
+            }
         }
     }
 
@@ -323,14 +327,11 @@ impl<'s> History<'s> {
     pub(super) fn report(&mut self, event: usize, outcome: &Outcome, redelivery: Redelivery, random: u64, now: u64) {
         let Some(handler) = self.component.routes[self.log.events[event].name] else { return };
         let policy = &self.component.config.policies[handler];
-        let aggregate = self.log.events[event].aggregate;
         match outcome {
             Outcome::Handled => {
                 self.breakers[handler] = Breaker::default();
                 if redelivery != Redelivery::Dead {
                     self.reported.insert(event);
-                } else if self.parked_behind[aggregate] == Some(event) {
-                    self.parked_behind[aggregate] = None;
                 }
             }
             Outcome::CutOff => {
@@ -451,6 +452,7 @@ impl<'s> History<'s> {
         for position in dead {
             let event = self.log.index(*position);
             self.unsettled.remove(event);
+            self.events[event].kills = 0;
             self.totals.dead += 1;
         }
         let passed = self.passed(store);

@@ -590,10 +590,7 @@ impl<'s> World<'s> {
             What::PageFailed => engine.fetch_failed(),
             What::Found(read, events, letters, last) => match read {
                 Read::At(asked) => engine.recovered(&asked, events, now),
-                Read::Aggregate { lane, .. } => {
-                    let letters: Vec<_> = letters.iter().map(|letter| letter.position).collect();
-                    engine.drained(lane, events, &letters, now);
-                }
+                Read::Aggregate { lane, .. } => engine.drained(lane, events, &letters, now),
                 Read::Letters { request, .. } => engine.letters(request, letters, last),
                 Read::Letter(position) => engine.redriven(position, events.into_iter().next(), now),
             },
