@@ -120,7 +120,8 @@ impl Engine {
             // What is parked follows only once the dead event before it has been handled.
             let redriven = lane.head.and_then(|head| self.slots.get(head)).is_some_and(|it| it.origin == Origin::Redriven);
             let behind = barrier.is_some_and(|barrier| aside.after.just_after() >= barrier);
-            if redriven || behind || lane.blocked || lane.len > 1 || aside.due > now.since_start {
+            let most = u32::from(!aside.released);
+            if redriven || behind || lane.blocked || lane.len > most || aside.due > now.since_start {
                 self.lanes.aside.push_back(id);
                 continue;
             }
@@ -238,7 +239,9 @@ impl Engine {
         }
         of_lane.aside = None;
         self.keys.release(&aggregate);
+        let hash = aggregate.key_hash();
         self.pending.release(aggregate);
+        self.forget_retries_of(hash, until);
         self.lanes.close_if_empty(lane);
     }
 

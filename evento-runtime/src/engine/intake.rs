@@ -336,6 +336,18 @@ impl Engine {
         }
     }
 
+    /// Drops the retries of an aggregate of which nothing is held any more: their events are in memory, or have gone.
+    pub(super) fn forget_retries_of(&mut self, hash: u64, until: Position) {
+        let of_aggregate = self.retries.range(..=until).filter(|(_, retry)| retry.key_hash == hash);
+        let of_aggregate: Vec<_> = of_aggregate.map(|(at, _)| *at).collect();
+        for position in of_aggregate {
+            let is_open = self.off_slot.contains_key(&position) || self.unrecovered.contains(&position);
+            if !is_open && self.slots.iter().all(|slot| slot.position() != position) {
+                self.forget(position);
+            }
+        }
+    }
+
     /// The checkpoint may name this position.
     pub(super) fn pass(&mut self, position: Position) {
         if position > self.passed {

@@ -24,7 +24,8 @@ struct Entry {
 impl Keys {
     /// Holds a key, in place of what was known of it.
     pub(crate) fn hold(&mut self, held: HeldKey) {
-        let newest = self.release(&held.aggregate).unwrap_or(held.from);
+        // `from` may be a bound above everything that has been taken in.
+        let newest = self.release(&held.aggregate).unwrap_or(held.from.just_before());
         match held.why {
             WhyHeld::Dead => self.dead += 1,
             WhyHeld::Waiting | WhyHeld::Retrying => {

@@ -38,7 +38,7 @@ pub(super) struct History<'s> {
     finals: Bits,
     /// By aggregate: the dead event that its later ones are parked behind.
     parked_behind: Vec<Option<usize>>,
-    /// By aggregate: the first dead event of this life.
+    /// By aggregate: the first dead event. What was parked behind it is beside the stream for ever.
     was_parked: Vec<usize>,
     running: Vec<(usize, Redelivery)>,
     breakers: Vec<Breaker>,
@@ -283,10 +283,14 @@ impl<'s> History<'s> {
                 return Err(format!("{at} is started although {} of its aggregate is dead", self.at(dead)));
             }
         }
-        if redelivery == Redelivery::No {
+        if redelivery == Redelivery::No && !self.is_beside_the_stream(event) {
             self.stands_no_barrier(event)?;
         }
         Ok(())
+    }
+
+    fn is_beside_the_stream(&self, event: usize) -> bool {
+        self.sequenced.contains(event) && self.was_parked[self.log.events[event].aggregate] < event
     }
 
     fn stands_no_barrier(&self, event: usize) -> Check {
@@ -295,13 +299,15 @@ impl<'s> History<'s> {
             self.unsettled.word(word) & if is_inline { u64::MAX } else { self.inline.word(word) }
         });
         for earlier in before {
-            if self.was_parked[self.log.events[earlier].aggregate] >= earlier || !self.sequenced.contains(earlier) {
+            if !self.is_beside_the_stream(earlier) {
                 let what = if is_inline { "inline" } else { "past an inline event" };
                 return Err(format!("{} runs {what} before {} has settled", self.at(event), self.at(earlier)));
             }
         }
         let beside = self.running.iter().find(|(it, redelivery)| {
-            *redelivery == Redelivery::No && (is_inline || self.inline.contains(*it))
+            *redelivery == Redelivery::No
+                && !self.is_beside_the_stream(*it)
+                && (is_inline || self.inline.contains(*it))
         });
         match beside {
             Some((beside, _)) => Err(format!("{} runs beside {}, and one is inline", self.at(event), self.at(*beside))),
@@ -341,8 +347,10 @@ impl<'s> History<'s> {
             }
             Outcome::Failed(failure) => {
                 let transient = matches!(failure.kind, FailureKind::Handler(Fault::Transient) | FailureKind::Overrun);
+                let breaker = &mut self.breakers[handler];
+                // Only a transient failure has the next probe wait longer.
+                breaker.starts = breaker.starts.saturating_sub(usize::from(!transient));
                 if transient {
-                    let breaker = &mut self.breakers[handler];
                     breaker.failures += 1;
                     if breaker.failures == 5 {
                         breaker.opened_at = Some(now);
@@ -512,13 +520,12 @@ impl<'s> History<'s> {
         self.guard = if clean { Position::BEGINNING } else { guard };
         self.running.clear();
         self.breakers.fill(Breaker::default());
-        self.was_parked.fill(usize::MAX);
         self.parked_behind.fill(None);
         for held in store.held.values().filter(|held| held.why == evento_core::store::WhyHeld::Dead) {
             let aggregate: usize = held.aggregate.id().parse().unwrap_or_default();
             let event = self.log.index(held.from);
             self.parked_behind[aggregate] = Some(event);
-            self.was_parked[aggregate] = event;
+            self.was_parked[aggregate] = self.was_parked[aggregate].min(event);
         }
         for event in below(self.events.len(), |word| self.taken.word(word)) {
             let at = self.log.events[event].position;
@@ -578,7 +585,8 @@ impl<'s> History<'s> {
             self.inline.contains(event) || (0..self.limits.len()).any(|it| is_full(it) && self.under[it].contains(event))
         });
         let alone = self.running.iter().any(|(it, _)| self.events[*it].kills >= 2) || self.events[first].kills >= 2;
-        (!stops && !alone).then(|| self.at(first))
+        let asks = self.breakers.iter().any(|breaker| breaker.opened_at.is_some());
+        (!stops && !alone && !asks).then(|| self.at(first))
     }
 
     fn is_parked(&self, event: usize) -> bool {
@@ -590,7 +598,7 @@ impl<'s> History<'s> {
     pub(super) fn settled_to(&self, to: Position) -> Check {
         let mut unsettled = below(self.log.up_to(to), |word| self.unsettled.word(word));
         match unsettled.find(|event| !self.is_parked(*event) && self.events[*event].dead.is_none()) {
-            Some(event) if self.was_parked[self.log.events[event].aggregate] >= event => {
+            Some(event) if !self.is_beside_the_stream(event) => {
                 Err(format!("everything up to {to} is said to have settled, and {} has not", self.at(event)))
             }
             _ => Ok(()),
@@ -605,7 +613,11 @@ impl<'s> History<'s> {
         }
         let dead_only = store.held.values().all(|held| held.why == evento_core::store::WhyHeld::Dead);
         let letters_of_held = store.held.values().all(|held| store.letters.contains_key(&held.from));
-        let left = |position: &Position| !self.is_parked(self.log.index(*position));
+        // What is stored of an aggregate behind a dead event goes when that is released.
+        let left = |position: &Position| {
+            let aggregate = self.log.events[self.log.index(*position)].aggregate;
+            self.parked_behind[aggregate].is_none_or(|dead| self.at(dead) > *position)
+        };
         if !store.open.is_empty() || store.started.keys().any(left) || store.retries.keys().any(left) || !dead_only {
             return Err(format!(
                 "left behind at the end: open {:?}, started {:?}, retries {:?}, held {:?}",
