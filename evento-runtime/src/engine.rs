@@ -336,6 +336,8 @@ pub(crate) struct Engine {
     fetching: bool,
     /// The last page ended at the head.
     at_head: bool,
+    /// The log may have grown since the page that is being read was asked for: it need not say so.
+    moved_since_asked: bool,
 
     /// Open positions to be read again, the oldest first.
     to_recover: VecDeque<Position>,
@@ -432,6 +434,7 @@ impl Engine {
             head: Position::BEGINNING,
             fetching: false,
             at_head: false,
+            moved_since_asked: false,
             recovering: false,
             to_recover: state.open.iter().copied().collect(),
             recovered: VecDeque::new(),
@@ -492,7 +495,7 @@ impl Engine {
         self.fetching = false;
         self.scanned_to = self.scanned_to.max(page.scanned_to);
         self.head = self.head.max(page.head);
-        self.at_head = page.scanned_to >= page.head;
+        self.at_head = page.scanned_to >= page.head && !std::mem::take(&mut self.moved_since_asked);
         self.pages.push_back(page);
     }
 
@@ -504,6 +507,7 @@ impl Engine {
     /// The log may have grown.
     pub(crate) fn head_moved(&mut self) {
         self.at_head = false;
+        self.moved_since_asked = self.fetching;
     }
 
     /// The letters that `Read::Letters` asked for; `last` where no more follow.

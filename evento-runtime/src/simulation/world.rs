@@ -698,6 +698,7 @@ impl<'s> World<'s> {
             self.ask(consumer, What::ReadPage(after));
         }
         for read in reads {
+            self.say(format_args!("{consumer}: {read:?}"));
             self.ask(consumer, What::Read(read));
         }
         for start in inline.into_iter().chain(starts) {
