@@ -108,6 +108,7 @@ impl Engine {
         let holds_before = if is_recovered { self.holds_before(position) } else { self.asides > 0 };
         let one_sided = self.mutant(Mutant::OneSidedBarrier);
         if self.barrier.is_some()
+            || self.is_handled_again(event)
             || (!one_sided && (self.slots.len() > self.exempt || holds_before || !self.off_slot.is_empty()))
         {
             return Intake::Full;
@@ -116,6 +117,12 @@ impl Engine {
         self.barrier = Some(id);
         self.recall(id, position, now);
         Intake::Taken
+    }
+
+    /// Whether a dead event of the aggregate is being handled again beside the stream.
+    fn is_handled_again(&self, event: &RecordedEvent) -> bool {
+        let same = |slot: &Slot| slot.event.key_hash() == event.key_hash() && slot.event.aggregate() == event.aggregate();
+        self.requests.reads_of(event) || self.exempt > 0 && self.slots.iter().any(same)
     }
 
     fn take_in_parallel(

@@ -1,7 +1,7 @@
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use evento_core::{
-    Aggregate, Position,
+    Aggregate, Position, RecordedEvent,
     store::{Action, DeadEvent, RequestId, RequestProgress, RequestState, StoredRequest},
 };
 
@@ -50,6 +50,12 @@ impl Requests {
     pub(crate) fn alone(&mut self, position: Position) -> Option<DeadEvent> {
         let alone = self.run.as_mut()?.alone.take_if(|alone| alone.letter.position == position)?;
         Some(alone.letter)
+    }
+
+    /// Whether a letter of the event's aggregate, one that parks nothing, is on its way to be handled again.
+    pub(crate) fn reads_of(&self, event: &RecordedEvent) -> bool {
+        let alone = self.run.as_ref().and_then(|run| run.alone.as_ref());
+        alone.is_some_and(|alone| alone.letter.aggregate.as_ref() == event.aggregate())
     }
 
     pub(crate) fn redrive_failed(&mut self, position: Position) {
@@ -157,7 +163,8 @@ impl Engine {
                 return;
             };
             // What is under way with its aggregate comes first.
-            if self.lanes.contains(&letter.aggregate) {
+            let of_letter = |id| self.slots.get(id).is_some_and(|it| it.event.aggregate() == letter.aggregate.as_ref());
+            if self.lanes.contains(&letter.aggregate) || self.barrier.is_some_and(of_letter) {
                 return;
             }
             // So does an attempt at the letter that a request which was stopped has left.

@@ -558,7 +558,8 @@ impl<'s> World<'s> {
         }
         let is_down = self.now < self.store_down_until;
         let fails = is_down || self.random.chance(self.scenario.store_fails);
-        let answers_in = self.latency();
+        // As production does, a call that failed is not repeated at once.
+        let answers_in = self.latency() + if fails { 50_000 } else { 0 };
         match what {
             What::ReadPage(after) => {
                 let page = self.page(consumer, after);
@@ -574,7 +575,7 @@ impl<'s> World<'s> {
             What::Write { commit, handled, late } => return self.write(consumer, commit, handled, late, fails),
             What::Resolve => {
                 let what = if fails { What::Resolve } else { What::Resolved(self.consumers[consumer].store.revision) };
-                self.at(answers_in + if fails { 50_000 } else { 0 }, consumer, what);
+                self.at(answers_in, consumer, what);
                 return Ok(());
             }
             What::Returns { run, returns } => return self.returns(run, returns),
@@ -890,7 +891,7 @@ impl<'s> World<'s> {
             Read::Letter(position) => events.extend(event(position)),
             Read::Aggregate { aggregate, after, until, max, .. } => {
                 let of: usize = aggregate.id().parse().unwrap_or_default();
-                let between = &log.events[log.up_to(*after)..log.up_to(*until).min(self.appended)];
+                let between = log.events[..log.up_to(*until).min(self.appended)].get(log.up_to(*after)..).unwrap_or_default();
                 let matching = between.iter().filter(|it| it.aggregate == of && routes[it.name].is_some());
                 events.extend(matching.take(*max).map(|it| Arc::clone(&it.event)));
                 letters = store.letters_of(&Target::Aggregate(aggregate.clone()), *after, usize::MAX).0;
