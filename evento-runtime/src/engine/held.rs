@@ -168,6 +168,12 @@ impl Engine {
         let Some(aside) = &mut of_lane.aside else { return };
         let ReadState::Asked { until, whole } = aside.read else { return };
         aside.read = ReadState::Wanted;
+        let dies = of_lane.head.and_then(|head| self.slots.get(head)).is_some_and(|slot| slot.stage == Stage::Dying);
+        if dies {
+            // What is behind it is parked, or read again once it has settled.
+            self.lanes.aside.push_back(lane);
+            return;
+        }
         if let Some(letter) = aside.redriven.as_ref().map(|letter| letter.position)
             && events.first().is_none_or(|event| event.position() != letter)
         {
