@@ -207,6 +207,8 @@ impl Engine {
         self.pending.dead_ended(position);
         let Some(run) = &mut self.requests.run else { return };
         if handled && run.letter != Some(position) {
+            // A request that was stopped had begun with it, and this one has read the letter meanwhile.
+            run.letters.retain(|letter| letter.position != position);
             return;
         }
         run.letter = None;

@@ -21,7 +21,7 @@ use super::{
     bits::Bits,
     history::{Check, History, Totals},
     random::Random,
-    scenario::Scenario,
+    scenario::{self, Scenario},
     store::{Applied, ModelStore, wall},
 };
 use crate::{
@@ -216,6 +216,17 @@ impl<'s> World<'s> {
 
     /// Runs to the end.
     pub(super) fn run(&mut self) -> Check {
+        let scenario = self.scenario;
+        self.say(format_args!("executors: {:?}", scenario.executors));
+        for (index, component) in scenario.consumers.iter().enumerate() {
+            let config = &component.config;
+            self.say(format_args!("{index}: {:?} {:?} {:?}", config.mode, config.on_dead, config.cadence));
+            for (handler, policy) in config.policies.iter().enumerate() {
+                let names = scenario::NAME.iter().zip(&component.routes).filter(|(_, to)| **to == Some(handler));
+                let names: Vec<_> = names.map(|(name, _)| name).collect();
+                self.say(format_args!("{index}: handler {handler} takes {names:?}: {policy:?}"));
+            }
+        }
         self.start(true)?;
         loop {
             if self.steps > MOST_STEPS || self.now > LONGEST {
