@@ -155,18 +155,31 @@ impl Engine {
         }
     }
 
-    pub(super) fn held_read_failed(&mut self, lane: LaneId) {
+    pub(super) fn held_read_failed(&mut self, read: &Read) {
+        let Some((lane, ..)) = self.asked(read) else { return };
         if let Some(aside) = self.lanes.get_mut(lane).and_then(|lane| lane.aside.as_mut()) {
             aside.read = ReadState::Wanted;
             self.lanes.aside.push_back(lane);
         }
     }
 
+    /// The lane that waits for this read, up to where, and whether that is everything. Since it was asked for, what is
+    /// held may have changed, and its lane may even be another aggregate's: then nothing waits for it.
+    fn asked(&self, read: &Read) -> Option<(LaneId, Position, bool)> {
+        let Read::Aggregate { lane, aggregate, after, until, .. } = read else { return None };
+        let of_lane = self.lanes.get(*lane).filter(|it| it.identity.aggregate() == aggregate.as_ref())?;
+        let aside = of_lane.aside.as_ref().filter(|aside| aside.after == *after)?;
+        match aside.read {
+            ReadState::Asked { until: asked, whole } if asked == *until => Some((*lane, asked, whole)),
+            ReadState::Asked { .. } | ReadState::Wanted => None,
+        }
+    }
+
     /// The events and letters that `Read::Aggregate` asked for.
-    pub(crate) fn drained(&mut self, lane: LaneId, events: Vec<Arc<RecordedEvent>>, letters: &[DeadEvent], now: Now) {
+    pub(crate) fn drained(&mut self, read: &Read, events: Vec<Arc<RecordedEvent>>, letters: &[DeadEvent], now: Now) {
+        let Some((lane, until, whole)) = self.asked(read) else { return };
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         let Some(aside) = &mut of_lane.aside else { return };
-        let ReadState::Asked { until, whole } = aside.read else { return };
         aside.read = ReadState::Wanted;
         let dies = of_lane.head.and_then(|head| self.slots.get(head)).is_some_and(|slot| slot.stage == Stage::Dying);
         if dies {

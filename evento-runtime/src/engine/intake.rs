@@ -428,7 +428,7 @@ impl Engine {
                 }
                 self.recovering = false;
             }
-            Read::Aggregate { lane, .. } => self.held_read_failed(lane),
+            Read::Aggregate { .. } => self.held_read_failed(&read),
             Read::Letters { request, .. } => self.requests.read_failed(request),
             Read::Letter(position) => self.requests.redrive_failed(position),
         }

@@ -593,6 +593,11 @@ impl<'s> World<'s> {
             What::CutOff => return self.cut_off(),
             _ => {}
         }
+        if let (What::Found(_, events, letters, _), true) = (&what, self.trace.is_some()) {
+            let found: Vec<_> = events.iter().map(|event| event.position().minor()).collect();
+            let letters: Vec<_> = letters.iter().map(|letter| letter.position.minor()).collect();
+            self.say(format_args!("{consumer}: found {found:?}, letters {letters:?}"));
+        }
         let now = self.time(consumer);
         let open = if matches!(what, What::Requests) { self.consumers[consumer].store.open_requests() } else { vec![] };
         let Some(process) = &mut self.consumers[consumer].process else { return Ok(()) };
@@ -602,7 +607,7 @@ impl<'s> World<'s> {
             What::PageFailed => engine.fetch_failed(),
             What::Found(read, events, letters, last) => match read {
                 Read::At(asked) => engine.recovered(&asked, events, now),
-                Read::Aggregate { lane, .. } => engine.drained(lane, events, &letters, now),
+                Read::Aggregate { .. } => engine.drained(&read, events, &letters, now),
                 Read::Letters { request, .. } => engine.letters(request, letters, last),
                 Read::Letter(position) => engine.redriven(position, events.into_iter().next(), now),
             },
