@@ -34,7 +34,7 @@ use evento_core::{
     Aggregate, CheckpointMode, Fault, OnDead, Position, RecordedEvent, Timestamp,
     retry::Backoff,
     store::{
-        Commit, ConsumerState, DeadEvent, HeldKey, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry, Target,
+        Commit, ConsumerState, DeadEvent, HeldKey, Page, Replay, RequestId, Revision, Started, StoredRequest, StoredRetry, Target,
         WhyHeld,
     },
 };
@@ -354,7 +354,7 @@ pub(crate) struct Engine {
     letters: BTreeSet<Position>,
     retries: BTreeMap<Position, StoredRetry>,
     /// How many processes died at an event.
-    crashes: BTreeMap<Position, u32>,
+    crashes: BTreeMap<Position, Started>,
     /// Starts are recorded before they run, up to here.
     guard_until: Position,
     replay: Option<Replay>,
@@ -401,20 +401,20 @@ impl Engine {
         for started in state.started {
             pending.recorded_before(started.position);
             if guard_until.is_some() {
-                crashes.insert(started.position, started.crashes + 1);
+                crashes.insert(started.position, Started { crashes: started.crashes + 1, ..started });
             } else {
                 pending.start_ended(started.position);
             }
         }
+        // The process died in an attempt that the checkpoint had passed: there will be no other.
         let is_passed = |retry: &StoredRetry| {
             let is_held = |held: &HeldKey| held.aggregate.key_hash() == retry.key_hash && held.from <= retry.position;
             retry.position <= state.frontier
                 && state.open.binary_search(&retry.position).is_err()
                 && !state.held.iter().any(is_held)
         };
-        // The process died in an attempt that the checkpoint had passed: there will be no other.
-        let (lost, retries): (Vec<_>, Vec<_>) = state.retries.into_iter().partition(is_passed);
-        for retry in lost {
+        let (passed, retries): (Vec<_>, Vec<_>) = state.retries.into_iter().partition(is_passed);
+        for retry in passed {
             pending.retry_ended(retry.position);
         }
         let uses = (0..config.executors.len()).map(|index| Use::new(&config, index)).collect();

@@ -188,7 +188,7 @@ impl Engine {
         if self.crashes.is_empty() {
             return true;
         }
-        let is_suspect = |slot: &Slot| self.crashes.get(&slot.position()).is_some_and(|crashes| *crashes >= 2);
+        let is_suspect = |slot: &Slot| self.crashes.get(&slot.position()).is_some_and(|started| started.crashes >= 2);
         let others = self.busy + self.recording.len();
         let suspect_runs =
             self.slots.iter().any(|slot| is_suspect(slot) && matches!(slot.stage, Stage::Running | Stage::Recording));
@@ -198,7 +198,7 @@ impl Engine {
     /// Gives up an event at which processes have died too often.
     fn is_killer(&mut self, id: SlotId, now: Now) -> bool {
         let Some(slot) = self.slots.get_mut(id) else { return true };
-        let crashes = self.crashes.get(&slot.position()).copied().unwrap_or(0);
+        let crashes = self.crashes.get(&slot.position()).map_or(0, |started| started.crashes);
         if crashes < self.config.max_crashes {
             return false;
         }
@@ -227,7 +227,8 @@ impl Engine {
         let crashes = if self.crashes.is_empty() {
             0
         } else {
-            self.slots.get(id).and_then(|slot| self.crashes.get(&slot.position())).copied().unwrap_or(0)
+            let started = self.slots.get(id).and_then(|slot| self.crashes.get(&slot.position()));
+            started.map_or(0, |started| started.crashes)
         };
         let guarded = self.is_guarded(id) && (executor.is_none() || self.config.mode == CheckpointMode::Watermark);
         // A held key goes on behind what is recorded as started.

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The most events of one aggregate that are read again at once.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 32;
 
 impl Engine {
     /// Notes that part of an aggregate is held, and to be read again.
@@ -90,10 +90,11 @@ impl Engine {
         ids
     }
 
-    /// How many events that were read again may be in memory.
+    /// How many more events that were read again may be in memory: with an attempt that never returns under every permit
+    /// there is still room for another aggregate's.
     fn room_again(&self) -> usize {
         let capacity: usize = self.uses.iter().map(|used| used.limits.capacity).sum();
-        capacity.max(AT_ONCE).saturating_sub(self.again)
+        ((capacity + 1) * AT_ONCE).saturating_sub(self.again)
     }
 
     /// Asks for the held events whose turn it is.
@@ -107,6 +108,15 @@ impl Engine {
             return;
         }
         let mut room = self.room_again();
+        // Those that wait for another attempt make room for those that could run.
+        while room < AT_ONCE
+            && !self.lanes.aside.is_empty()
+            && (0..self.uses.len()).any(|executor| {
+                self.give_back(executor, Origin::Again) || self.give_back(executor, Origin::Released)
+            })
+        {
+            room = self.room_again();
+        }
         for _ in 0..self.lanes.aside.len() {
             if room == 0 {
                 return;
@@ -260,7 +270,7 @@ impl Engine {
         self.keys.release(&aggregate);
         let hash = aggregate.key_hash();
         self.pending.release(aggregate);
-        self.forget_retries_of(hash, until);
+        self.forget_attempts_of(hash, until);
         self.lanes.close_if_empty(lane);
     }
 

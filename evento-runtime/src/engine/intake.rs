@@ -25,6 +25,7 @@ impl Engine {
         self.advance_requests();
         self.settle_written();
         self.wake_due(now);
+        self.forget_passed_starts();
         while self.admits(now) {
             let Some(event) = self.peek()? else { break };
             match self.take_in(&event, now) {
@@ -216,16 +217,16 @@ impl Engine {
         }
         let nothing_ready = used.handlers.iter().all(|&handler| self.ready[handler].is_empty());
         if used.running < used.limits.capacity && nothing_ready {
-            return self.give_back(executor) && self.uses[executor].in_memory < self.uses[executor].limits.look_ahead;
+            return self.give_back(executor, Origin::Stream) && self.uses[executor].in_memory < self.uses[executor].limits.look_ahead;
         }
         false
     }
 
     /// Has the event that waits longest for its next attempt give its place back.
-    fn give_back(&mut self, executor: usize) -> bool {
+    pub(super) fn give_back(&mut self, executor: usize, origin: Origin) -> bool {
         let stored = |id: &SlotId| {
             let slot = self.slots.get(*id);
-            slot.is_some_and(|slot| self.pending.is_written(slot.needs_write) && slot.origin == Origin::Stream)
+            slot.is_some_and(|slot| self.pending.is_written(slot.needs_write) && slot.origin == origin)
         };
         let Some(&(due, id)) = self.uses[executor].waiting.iter().rev().find(|(_, id)| stored(id)) else {
             return false;
@@ -343,10 +344,31 @@ impl Engine {
         }
     }
 
-    /// Drops the retries of an aggregate of which nothing is held any more: their events are in memory, or have gone.
-    pub(super) fn forget_retries_of(&mut self, hash: u64, until: Position) {
+    /// Ends recorded starts of events that an earlier process had done with, once all that could still be theirs has been
+    /// read again.
+    fn forget_passed_starts(&mut self) {
+        let is_over = self.admitted >= self.guard_until
+            && self.requests.is_idle()
+            && self.asides == 0
+            && self.unrecovered.is_empty()
+            && self.off_slot.is_empty();
+        if self.crashes.is_empty() || !is_over {
+            return;
+        }
+        let in_memory = |at: &Position| self.slots.iter().any(|slot| slot.position() == *at);
+        let passed = self.crashes.values().filter(|it| it.position <= self.passed && !self.keys.holds(it.key_hash));
+        let passed: Vec<_> = passed.map(|it| it.position).filter(|at| !in_memory(at)).collect();
+        for position in passed {
+            self.forget(position);
+        }
+    }
+
+    /// Drops what is stored of attempts at an aggregate of which nothing is held any more, where its event is neither in
+    /// memory nor open.
+    pub(super) fn forget_attempts_of(&mut self, hash: u64, until: Position) {
         let of_aggregate = self.retries.range(..=until).filter(|(_, retry)| retry.key_hash == hash);
-        let of_aggregate: Vec<_> = of_aggregate.map(|(at, _)| *at).collect();
+        let died_at = self.crashes.range(..=until).filter(|(_, started)| started.key_hash == hash);
+        let of_aggregate: Vec<_> = of_aggregate.map(|(at, _)| *at).chain(died_at.map(|(at, _)| *at)).collect();
         for position in of_aggregate {
             let is_open = self.off_slot.contains_key(&position) || self.unrecovered.contains(&position);
             if !is_open && self.slots.iter().all(|slot| slot.position() != position) {

@@ -62,6 +62,11 @@ impl Keys {
         self.of_event(event).is_some_and(|entry| entry.held.from > event.position())
     }
 
+    /// Whether it is the dead event that its aggregate is held behind.
+    pub(crate) fn holds_behind(&self, event: &RecordedEvent) -> bool {
+        self.of_event(event).is_some_and(|it| it.held.why == WhyHeld::Dead && it.held.from == event.position())
+    }
+
     /// Notes that the event of a held aggregate is kept back.
     pub(crate) fn keep_back(&mut self, event: &RecordedEvent) {
         let of_event = event.aggregate();
@@ -89,6 +94,11 @@ impl Keys {
         let held = HeldKey { aggregate, from, why };
         self.hold(held.clone());
         held
+    }
+
+    /// Whether an aggregate of this hash is held.
+    pub(crate) fn holds(&self, hash: u64) -> bool {
+        self.by_hash.contains_key(&hash)
     }
 
     pub(crate) fn any_waiting(&self) -> bool {

@@ -52,6 +52,10 @@ impl Requests {
         Some(alone.letter)
     }
 
+    pub(crate) fn is_idle(&self) -> bool {
+        self.run.is_none() && self.queue.is_empty()
+    }
+
     /// Whether a letter of the event's aggregate, one that parks nothing, is on its way to be handled again.
     pub(crate) fn reads_of(&self, event: &RecordedEvent) -> bool {
         let alone = self.run.as_ref().and_then(|run| run.alone.as_ref());

@@ -176,7 +176,7 @@ impl Engine {
     pub(super) fn die(&mut self, id: SlotId, reason: DeadReason, now: Now) {
         let Some(slot) = self.slots.get(id) else { return };
         let position = slot.position();
-        let redriven_alone = slot.origin == Origin::Redriven && self.keys.why(&slot.event) != Some(WhyHeld::Dead);
+        let redriven_alone = slot.origin == Origin::Redriven && !self.keys.holds_behind(&slot.event);
         let parks = self.parks(slot) && reason != DeadReason::AbandonedAtShutdown && !redriven_alone;
         let letter = slot.letter(reason, parks, now.wall);
         if parks {
