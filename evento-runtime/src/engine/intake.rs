@@ -208,15 +208,17 @@ impl Engine {
     /// Whether another of the stream's events may be in memory for the executor. One that waits for another attempt
     /// gives its place back where a permit is free and nothing else could use it.
     fn has_room(&mut self, executor: usize) -> bool {
-        if self.bytes >= self.config.max_bytes && self.slots.len() > 0 {
+        let used = &self.uses[executor];
+        let nothing_ready = used.handlers.iter().all(|&handler| self.ready[handler].is_empty());
+        let starves = used.running < used.limits.capacity && nothing_ready;
+        // What waits behind an attempt that never returns does not keep out what could run.
+        if self.bytes >= self.config.max_bytes && self.slots.len() > 0 && !starves {
             return false;
         }
-        let used = &self.uses[executor];
         if used.in_memory < used.limits.look_ahead {
             return true;
         }
-        let nothing_ready = used.handlers.iter().all(|&handler| self.ready[handler].is_empty());
-        if used.running < used.limits.capacity && nothing_ready {
+        if starves {
             return self.give_back(executor, Origin::Stream) && self.uses[executor].in_memory < self.uses[executor].limits.look_ahead;
         }
         false

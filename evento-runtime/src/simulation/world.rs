@@ -412,7 +412,8 @@ impl<'s> World<'s> {
                 if self.consumers.len() == 1
                     && let Some(waits) = consumer.history.is_kept_waiting(self.appended)
                 {
-                    return Err(format!("{waits} does not go on beside attempts that never return"));
+                    let engine = consumer.process.as_ref().map(|process| &process.engine);
+                    return Err(format!("{waits} does not go on beside attempts that never return: {engine:?}"));
                 }
             }
             self.crash()?;
