@@ -359,6 +359,9 @@ impl Engine {
         if self.mutant(Mutant::CheckpointOnCompletion) && slot.stage == Stage::Running {
             return self.config.mode == CheckpointMode::Watermark;
         }
+        if self.mutant(Mutant::DeadBeforeDurable) && slot.stage == Stage::Dying {
+            return true;
+        }
         !inline
             && self.config.mode == CheckpointMode::OnStart
             && matches!(slot.stage, Stage::Recording | Stage::Running | Stage::Dying)
@@ -375,7 +378,8 @@ impl Engine {
         }
         self.held_changes();
         let frontier = if self.mutant(Mutant::WatermarkPlusOne) {
-            self.slots.iter().map(Slot::position).max().unwrap_or(self.passed).max(self.passed)
+            let next = self.pages.front().and_then(|page| page.events.get(self.cursor));
+            next.map_or(self.passed, |event| self.passed.max(event.position()))
         } else {
             self.passed
         };
@@ -390,6 +394,10 @@ impl Engine {
         open.extend(self.unrecovered.iter().chain(self.off_slot.keys()).copied());
         open.sort_unstable();
         open.dedup();
-        self.pending.write(frontier, open)
+        let mut commit = self.pending.write(frontier, open);
+        if self.mutant(Mutant::HeldForgotten) {
+            commit.held.clear();
+        }
+        commit
     }
 }

@@ -76,7 +76,12 @@ impl Engine {
 
     fn take_in(&mut self, event: &Arc<RecordedEvent>, now: Now) -> Intake {
         let position = event.position();
-        let Some(&handler) = self.config.routes.get(event.name()) else { return self.skip(position) };
+        let Some(&handler) = self.config.routes.get(event.name()) else {
+            if self.mutant(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
+                return Intake::Full;
+            }
+            return self.skip(position);
+        };
         if self.letters.remove(&position) {
             return self.skip(position);
         }
@@ -87,12 +92,13 @@ impl Engine {
     }
 
     fn skip(&mut self, position: Position) -> Intake {
-        if self.mutant(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
-            return Intake::Full;
-        }
         self.counts.skipped += 1;
         self.pass(position);
         self.forget(position);
+        if !self.unrecovered.is_empty() {
+            // It was open, and is no more.
+            self.pending.moved();
+        }
         Intake::Taken
     }
 

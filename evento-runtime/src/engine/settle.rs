@@ -198,9 +198,6 @@ impl Engine {
             lane.blocked = true;
         }
         self.dying.push(id);
-        if self.mutant(Mutant::DeadBeforeDurable) {
-            self.pass(position);
-        }
     }
 
     /// Settles the dead events whose letters are stored.

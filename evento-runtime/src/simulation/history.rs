@@ -452,6 +452,11 @@ impl<'s> History<'s> {
                 self.events[event] = Happened { handled_in: self.events[event].handled_in, ..Happened::default() };
             }
         }
+        // With its letter stored, a dead event's count begins anew.
+        for position in commit.started_ended.iter().filter(|position| store.letters.contains_key(position)) {
+            let event = self.log.index(*position);
+            self.events[event].kills = 0;
+        }
         Ok(self.reported.clone())
     }
 
