@@ -158,10 +158,7 @@ impl Engine {
                 return self.park(event);
             }
             if !(is_recovered && self.keys.begins_after(event)) {
-                self.keys.keep_back(event);
-                self.counts.aside += 1;
-                self.pass(position);
-                return Intake::Taken;
+                return self.keep_back(event);
             }
         }
         let lane = match self.lanes.find(event.key_hash(), event.aggregate()) {
@@ -180,11 +177,23 @@ impl Engine {
         if !self.has_room(executor) {
             return Intake::Full;
         }
+        // It may be this aggregate that has made room.
+        if lane.is_some() && self.keys.why(event).is_some() && !(is_recovered && self.keys.begins_after(event)) {
+            return self.keep_back(event);
+        }
         let lane = lane.unwrap_or_else(|| self.lanes.open(Identity::Event(Arc::clone(event)), event.key_hash()));
         let id = self.occupy(Slot::new(Arc::clone(event), handler, Origin::Stream));
         if self.enqueue(lane, id) {
             self.recall(id, position, now);
         }
+        Intake::Taken
+    }
+
+    /// Leaves the event to its held key, which begins before it.
+    fn keep_back(&mut self, event: &RecordedEvent) -> Intake {
+        self.keys.keep_back(event);
+        self.counts.aside += 1;
+        self.pass(event.position());
         Intake::Taken
     }
 

@@ -208,6 +208,11 @@ impl<'s> History<'s> {
                 return Err(format!("{at} runs beside {} of its aggregate", self.at(*beside)));
             }
         }
+        if redelivery == Redelivery::Dead {
+            // Its crashes are counted anew for each request.
+            self.events[event].kills = 0;
+        }
+        let happened = self.events[event];
         let alone = self.running.iter().find(|(it, _)| self.events[*it].kills >= 2 || happened.kills >= 2);
         if let Some((beside, _)) = alone {
             return Err(format!("{at} runs beside {}, and one of them killed two processes", self.at(*beside)));
@@ -218,7 +223,7 @@ impl<'s> History<'s> {
         if at <= self.guard && (!self.on_start() || self.inline.contains(event)) {
             match store.started.get(&at) {
                 None => return Err(format!("{at} is started and that is not recorded, after a crash")),
-                Some(started) if started.crashes != happened.kills => {
+                Some(started) if started.crashes != happened.kills && redelivery != Redelivery::Dead => {
                     return Err(format!("{at} has {} crashes on record and {} happened", started.crashes, happened.kills));
                 }
                 Some(_) => {}
@@ -451,11 +456,6 @@ impl<'s> History<'s> {
             if self.is_parked(event) {
                 self.events[event] = Happened { handled_in: self.events[event].handled_in, ..Happened::default() };
             }
-        }
-        // With its letter stored, a dead event's count begins anew.
-        for position in commit.started_ended.iter().filter(|position| store.letters.contains_key(position)) {
-            let event = self.log.index(*position);
-            self.events[event].kills = 0;
         }
         Ok(self.reported.clone())
     }
