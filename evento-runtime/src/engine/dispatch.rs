@@ -398,6 +398,11 @@ impl Engine {
         if self.mutant(Mutant::HeldForgotten) {
             commit.held.clear();
         }
+        if self.mutant(Mutant::DeadBeforeDurable) && self.pending.last_written().is_multiple_of(2) {
+            for letter in commit.dead.drain(..) {
+                self.pending.dead(letter);
+            }
+        }
         commit
     }
 }

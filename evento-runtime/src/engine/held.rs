@@ -378,10 +378,9 @@ impl Engine {
             return;
         }
         let lane = found.and_then(|slot| slot.lane).or_else(|| self.lanes.redriving(letter));
-        let parks = found.is_none_or(|slot| self.keys.get(&slot.event.aggregate().to_owned()).is_some());
-        match lane {
-            Some(lane) if parks => self.drop_lane(lane),
-            _ => {}
+        // One that parks nothing may stand among live events: it is handled all the same.
+        if let Some(lane) = lane.filter(|lane| self.has_held_dead(*lane, letter)) {
+            self.drop_lane(lane);
         }
     }
 

@@ -33,6 +33,8 @@ struct Run {
     letter: Option<Position>,
     /// It parks nothing, and so is read by itself.
     alone: Option<Alone>,
+    /// Letters that went while this request was under way, though not by it: what is being read may still tell of them.
+    gone: BTreeSet<Position>,
     /// Aggregates of which a letter has failed again: their later letters are not tried.
     failed: HashSet<Aggregate>,
 }
@@ -91,7 +93,7 @@ impl Requests {
             run.reading = false;
             run.last = last;
             run.read_to = letters.last().map_or(run.read_to, |letter| letter.position);
-            run.letters.extend(letters);
+            run.letters.extend(letters.into_iter().filter(|letter| !run.gone.contains(&letter.position)));
         }
     }
 
@@ -127,6 +129,7 @@ impl Run {
             read_to: request.at,
             letter: None,
             alone: None,
+            gone: BTreeSet::new(),
             failed: HashSet::new(),
             request,
         }
@@ -213,6 +216,7 @@ impl Engine {
         if handled && run.letter != Some(position) {
             // A request that was stopped had begun with it, and this one has read the letter meanwhile.
             run.letters.retain(|letter| letter.position != position);
+            run.gone.insert(position);
             return;
         }
         run.letter = None;

@@ -129,7 +129,7 @@ impl Engine {
         }
     }
 
-    fn has_held_dead(&self, lane: LaneId, position: Position) -> bool {
+    pub(super) fn has_held_dead(&self, lane: LaneId, position: Position) -> bool {
         self.lanes.get(lane).is_some_and(|lane| {
             self.keys
                 .get(&lane.identity.aggregate().to_owned())

@@ -133,6 +133,11 @@ impl<'s> History<'s> {
         self.log.events[event].position
     }
 
+    /// The event and its aggregate.
+    fn named(&self, event: usize) -> String {
+        format!("{} of {}", self.at(event), self.log.events[event].aggregate)
+    }
+
     fn on_start(&self) -> bool {
         self.component.config.mode == CheckpointMode::OnStart
     }
@@ -475,14 +480,15 @@ impl<'s> History<'s> {
         let mut lost =
             below(end, |word| unhandled(word) & if inline_only { self.inline.word(word) } else { u64::MAX });
         if let Some(lost) = lost.next() {
-            return Err(format!("the checkpoint has passed {}, which has not settled", self.at(lost)));
+            return Err(format!("the checkpoint has passed {}, which has not settled", self.named(lost)));
         }
         if inline_only {
             for (index, under) in self.under.iter().enumerate() {
-                let exposed = below(end, |word| unhandled(word) & under.word(word)).count();
+                let exposed = || below(end, |word| unhandled(word) & under.word(word));
                 let bound = self.limits[index].capacity + self.component.config.start_ahead;
-                if exposed > bound {
-                    return Err(format!("a crash now would lose {exposed} events of executor {index}, not {bound}"));
+                if exposed().count() > bound {
+                    let exposed: Vec<_> = exposed().map(|event| self.named(event)).collect();
+                    return Err(format!("a crash now would lose {exposed:?} of executor {index}, not {bound} events"));
                 }
             }
         }
@@ -621,7 +627,7 @@ impl<'s> History<'s> {
         // What is stored of an aggregate behind a dead event goes when that is released.
         let left = |position: &Position| {
             let aggregate = self.log.events[self.log.index(*position)].aggregate;
-            self.parked_behind[aggregate].is_none_or(|dead| self.at(dead) > *position)
+            self.parked_behind[aggregate].is_none()
         };
         if !store.open.is_empty() || store.started.keys().any(left) || store.retries.keys().any(left) || !dead_only {
             return Err(format!(
