@@ -266,6 +266,7 @@ impl Consumer {
             mode: self.spec.mode,
             start_ahead: settings.start_ahead,
             max_bytes: settings.page.bytes,
+            #[cfg(feature = "simulation")]
             mutant: None,
             on_dead: self.spec.component.on_dead,
             cadence: Cadence {

@@ -34,8 +34,8 @@ use evento_core::{
     Aggregate, CheckpointMode, Fault, OnDead, Position, RecordedEvent, Timestamp,
     retry::Backoff,
     store::{
-        Commit, ConsumerState, DeadEvent, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry, Target,
-        WhyHeld,
+        Commit, ConsumerState, DeadEvent, HeldKey, Page, Replay, RequestId, Revision, Started, StoredRequest,
+        StoredRetry, Target, WhyHeld,
     },
 };
 
@@ -118,27 +118,63 @@ pub(crate) struct Config {
     /// The event names the component takes; sorted.
     pub(crate) names: Vec<String>,
     /// What a deliberately broken engine leaves out; for the simulation's own test.
+    #[cfg(feature = "simulation")]
     pub(crate) mutant: Option<Mutant>,
 }
 
 /// Ways in which the simulation breaks the engine, to see that it would notice.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[allow(dead_code, reason = "constructed by the simulation's driver only")]
-pub(crate) enum Mutant {
+#[cfg_attr(not(feature = "simulation"), allow(unreachable_pub, reason = "public where the simulation is"))]
+pub enum Mutant {
+    /// The checkpoint names what has not been taken in.
     WatermarkPlusOne,
+    /// Under `OnStart` an event that runs is still open.
     CheckpointOnCompletion,
+    /// Nothing is parked behind a dead event.
     NoParking,
+    /// The permit of a failed attempt never comes back.
     PermitLeakedOnFailure,
+    /// An event without a handler waits until everything before it has settled.
     SkippedIsBarrier,
+    /// What a handler depends on is down, and it is asked all the same.
     NoBreaker,
+    /// A dead event counts as passed before its letter is stored.
     DeadBeforeDurable,
+    /// Under `OnStart` an event starts before that is recorded.
     StartBeforeRecord,
+    /// An inline event waits for nothing, and nothing waits for it.
     OneSidedBarrier,
+    /// A failed attempt is forgotten by a crash.
     RetryNotStored,
+    /// What has failed and is not stored takes no place in the bound of a crash.
     FailedNotCounted,
+    /// The last open position is left out of the checkpoint.
     OpenForgotten,
+    /// A held key is left out of the checkpoint.
     HeldForgotten,
+    /// The second event of a lane starts beside the first.
     LaneRunsTwo,
+}
+
+#[cfg(feature = "simulation")]
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::WatermarkPlusOne,
+        Self::CheckpointOnCompletion,
+        Self::NoParking,
+        Self::PermitLeakedOnFailure,
+        Self::SkippedIsBarrier,
+        Self::NoBreaker,
+        Self::DeadBeforeDurable,
+        Self::StartBeforeRecord,
+        Self::OneSidedBarrier,
+        Self::RetryNotStored,
+        Self::FailedNotCounted,
+        Self::OpenForgotten,
+        Self::HeldForgotten,
+        Self::LaneRunsTwo,
+    ];
 }
 
 /// One event to hand to its handler.
@@ -191,6 +227,17 @@ pub(crate) enum FailureKind {
     TooLarge,
 }
 
+/// Whether an event is handled again beside the stream, after a dead event.
+#[cfg(feature = "simulation")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Redelivery {
+    No,
+    /// It was parked behind one.
+    Parked,
+    /// It is one.
+    Dead,
+}
+
 /// An event that fails, for people.
 #[derive(Clone, Debug)]
 pub(crate) struct Failing {
@@ -206,7 +253,7 @@ pub(crate) enum Read {
     /// The events at these positions: answered by [`Engine::recovered`].
     At(Vec<Position>),
     /// The events of a held aggregate, and its letters: answered by [`Engine::drained`].
-    Aggregate { lane: LaneId, read: u64, aggregate: Aggregate, after: Position, until: Position, max: usize },
+    Aggregate { lane: LaneId, aggregate: Aggregate, after: Position, until: Position, max: usize },
     /// Letters of a request: answered by [`Engine::letters`].
     Letters { request: RequestId, target: Target, after: Position },
     /// The event of a letter that parks nothing: answered by [`Engine::redriven`].
@@ -290,8 +337,8 @@ pub(crate) struct Engine {
     fetching: bool,
     /// The last page ended at the head.
     at_head: bool,
-    /// The log grew while a page was under way, which may have been read before.
-    grew_meanwhile: bool,
+    /// The log may have grown since the page that is being read was asked for: it need not say so.
+    moved_since_asked: bool,
 
     /// Open positions to be read again, the oldest first.
     to_recover: VecDeque<Position>,
@@ -308,7 +355,7 @@ pub(crate) struct Engine {
     letters: BTreeSet<Position>,
     retries: BTreeMap<Position, StoredRetry>,
     /// How many processes died at an event.
-    crashes: BTreeMap<Position, u32>,
+    crashes: BTreeMap<Position, Started>,
     /// Starts are recorded before they run, up to here.
     guard_until: Position,
     replay: Option<Replay>,
@@ -336,8 +383,6 @@ pub(crate) struct Engine {
     /// Lanes with a held part that inline events wait for.
     asides: usize,
     bytes: usize,
-    /// Numbers the reads of held aggregates.
-    reads: u64,
     /// Slots whose handler runs.
     busy: usize,
     turn: bool,
@@ -357,10 +402,21 @@ impl Engine {
         for started in state.started {
             pending.recorded_before(started.position);
             if guard_until.is_some() {
-                crashes.insert(started.position, started.crashes + 1);
+                crashes.insert(started.position, Started { crashes: started.crashes + 1, ..started });
             } else {
                 pending.start_ended(started.position);
             }
+        }
+        // The process died in an attempt that the checkpoint had passed: there will be no other.
+        let is_passed = |retry: &StoredRetry| {
+            let is_held = |held: &HeldKey| held.aggregate.key_hash() == retry.key_hash && held.from <= retry.position;
+            retry.position <= state.frontier
+                && state.open.binary_search(&retry.position).is_err()
+                && !state.held.iter().any(is_held)
+        };
+        let (passed, retries): (Vec<_>, Vec<_>) = state.retries.into_iter().partition(is_passed);
+        for retry in passed {
+            pending.retry_ended(retry.position);
         }
         let uses = (0..config.executors.len()).map(|index| Use::new(&config, index)).collect();
         let mut engine = Self {
@@ -379,7 +435,7 @@ impl Engine {
             head: Position::BEGINNING,
             fetching: false,
             at_head: false,
-            grew_meanwhile: false,
+            moved_since_asked: false,
             recovering: false,
             to_recover: state.open.iter().copied().collect(),
             recovered: VecDeque::new(),
@@ -387,7 +443,7 @@ impl Engine {
             off_slot: BTreeMap::new(),
             returning: BTreeSet::new(),
             letters: state.letters.into_iter().collect(),
-            retries: state.retries.into_iter().map(|retry| (retry.position, retry)).collect(),
+            retries: retries.into_iter().map(|retry| (retry.position, retry)).collect(),
             crashes,
             guard_until: guard_until.unwrap_or_default(),
             replay: state.replay,
@@ -403,7 +459,6 @@ impl Engine {
             exempt: 0,
             asides: 0,
             bytes: 0,
-            reads: 0,
             busy: 0,
             turn: false,
             paused: false,
@@ -422,6 +477,17 @@ impl Engine {
         engine
     }
 
+    /// Whether the engine is broken in this way: never, outside the simulation's own test.
+    fn mutant(&self, mutant: Mutant) -> bool {
+        #[cfg(feature = "simulation")]
+        return self.config.mutant == Some(mutant);
+        #[cfg(not(feature = "simulation"))]
+        {
+            let _none = mutant;
+            false
+        }
+    }
+
     // ---- inputs: what was read
 
     /// The page that `Output::fetch` asked for.
@@ -430,20 +496,20 @@ impl Engine {
         self.fetching = false;
         self.scanned_to = self.scanned_to.max(page.scanned_to);
         self.head = self.head.max(page.head);
-        self.at_head = page.scanned_to >= page.head && !std::mem::take(&mut self.grew_meanwhile);
+        self.at_head = page.scanned_to >= page.head && !std::mem::take(&mut self.moved_since_asked);
         self.pages.push_back(page);
     }
 
     /// The page could not be read: it is asked for again at the next step.
     pub(crate) fn fetch_failed(&mut self) {
         self.fetching = false;
-        self.grew_meanwhile = false;
+        self.moved_since_asked = false;
     }
 
     /// The log may have grown.
     pub(crate) fn head_moved(&mut self) {
         self.at_head = false;
-        self.grew_meanwhile = self.fetching;
+        self.moved_since_asked = self.fetching;
     }
 
     /// The letters that `Read::Letters` asked for; `last` where no more follow.

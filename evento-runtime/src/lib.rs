@@ -11,6 +11,9 @@ mod engine;
 mod executor;
 mod fault;
 mod interceptor;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 pub mod store;
 pub mod testing;
 

@@ -3,7 +3,7 @@
 //! Both answer to the contracts of [`evento_core::store`] and pass one conformance suite; the memory store refuses
 //! whatever the others refuse.
 
-mod decision;
+pub(crate) mod decision;
 mod memory;
 pub(crate) mod process;
 #[cfg(feature = "sqlite")]

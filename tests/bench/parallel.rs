@@ -11,7 +11,7 @@ use std::{
 
 use evento_core::{
     Event, NewEvent, Position, RecordedEvent, event_handler, projector,
-    store::{EventLog, Filter, OpenStore, ReadLog, Store},
+    store::{Filter, OpenStore, ReadLog, Store},
 };
 use evento_runtime::{
     Bundle, ConsumerExecutor,

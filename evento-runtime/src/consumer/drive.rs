@@ -296,10 +296,7 @@ impl<'a> Drive<'a> {
                 self.calm();
                 match read {
                     Read::At(asked) => engine.recovered(&asked, found.events, now),
-                    Read::Aggregate { lane, read, .. } => {
-                        let letters: Vec<_> = found.letters.iter().map(|letter| letter.position).collect();
-                        engine.drained(lane, read, found.events, &letters, now);
-                    }
+                    Read::Aggregate { .. } => engine.drained(&read, found.events, &found.letters, now),
                     Read::Letters { request, .. } => engine.letters(request, found.letters, found.last),
                     Read::Letter(position) => engine.redriven(position, found.events.into_iter().next(), now),
                 }

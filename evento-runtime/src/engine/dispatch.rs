@@ -24,7 +24,7 @@ impl Engine {
 
     fn startable(&self, handler: usize, now: Now) -> usize {
         let ready = self.ready[handler].len();
-        if self.config.mutant == Some(Mutant::NoBreaker) {
+        if self.mutant(Mutant::NoBreaker) {
             return ready;
         }
         ready.min(self.breakers[handler].admits(now.since_start))
@@ -37,7 +37,7 @@ impl Engine {
         if self.config.mode == CheckpointMode::Watermark {
             return used.limits.capacity.saturating_sub(used.running);
         }
-        let failed = if self.config.mutant == Some(Mutant::FailedNotCounted) { 0 } else { used.unstored };
+        let failed = if self.mutant(Mutant::FailedNotCounted) { 0 } else { used.unstored };
         (used.limits.capacity + self.config.start_ahead).saturating_sub(used.running + failed)
     }
 
@@ -63,12 +63,7 @@ impl Engine {
         } else if let Some(again) = self.pending.again(self.stopping, now.since_start) {
             out.commit = Some(again);
         }
-        out.wake_at = self.wake_at();
-    }
-
-    /// When the next turn is to be taken at the latest.
-    fn wake_at(&self) -> Option<Duration> {
-        [self.pending.wake_at(), self.next_due()].into_iter().flatten().min()
+        out.wake_at = [self.pending.wake_at(), self.next_due(now)].into_iter().flatten().min();
     }
 
     /// Makes an event ready; `first` puts it before those that are.
@@ -193,7 +188,7 @@ impl Engine {
         if self.crashes.is_empty() {
             return true;
         }
-        let is_suspect = |slot: &Slot| self.crashes.get(&slot.position()).is_some_and(|crashes| *crashes >= 2);
+        let is_suspect = |slot: &Slot| self.crashes.get(&slot.position()).is_some_and(|started| started.crashes >= 2);
         let others = self.busy + self.recording.len();
         let suspect_runs =
             self.slots.iter().any(|slot| is_suspect(slot) && matches!(slot.stage, Stage::Running | Stage::Recording));
@@ -203,7 +198,7 @@ impl Engine {
     /// Gives up an event at which processes have died too often.
     fn is_killer(&mut self, id: SlotId, now: Now) -> bool {
         let Some(slot) = self.slots.get_mut(id) else { return true };
-        let crashes = self.crashes.get(&slot.position()).copied().unwrap_or(0);
+        let crashes = self.crashes.get(&slot.position()).map_or(0, |started| started.crashes);
         if crashes < self.config.max_crashes {
             return false;
         }
@@ -219,8 +214,7 @@ impl Engine {
     }
 
     fn is_recorded_first(&self, id: SlotId) -> bool {
-        self.config.mode == CheckpointMode::OnStart && self.config.mutant != Some(Mutant::StartBeforeRecord)
-            || self.is_guarded(id)
+        self.config.mode == CheckpointMode::OnStart && !self.mutant(Mutant::StartBeforeRecord) || self.is_guarded(id)
     }
 
     /// Starts an event that has its permit, at once or after its start is recorded.
@@ -232,9 +226,12 @@ impl Engine {
         let crashes = if self.crashes.is_empty() {
             0
         } else {
-            self.slots.get(id).and_then(|slot| self.crashes.get(&slot.position())).copied().unwrap_or(0)
+            let started = self.slots.get(id).and_then(|slot| self.crashes.get(&slot.position()));
+            started.map_or(0, |started| started.crashes)
         };
         let guarded = self.is_guarded(id) && (executor.is_none() || self.config.mode == CheckpointMode::Watermark);
+        // A held key goes on behind what is recorded as started.
+        self.held_part_changed(id);
         let Some(slot) = self.slots.get_mut(id) else { return };
         slot.stage = Stage::Recording;
         slot.needs_write = if guarded {
@@ -312,6 +309,7 @@ impl Engine {
         let (position, handler) = (slot.position(), slot.handler);
         self.pending.start_ended(position);
         self.pending.soon();
+        self.held_part_changed(id);
         self.ready[handler].push_front(id);
         match self.config.policies[handler].run {
             Run::Inline => self.inline_busy = None,
@@ -331,7 +329,7 @@ impl Engine {
     }
 
     /// When the next thing is due that no input tells of.
-    fn next_due(&self) -> Option<Duration> {
+    fn next_due(&self, now: Now) -> Option<Duration> {
         if self.paused || self.stopping {
             return None;
         }
@@ -347,7 +345,9 @@ impl Engine {
         let held = self.lanes.aside.iter().filter_map(|lane| self.lanes.get(*lane)?.aside.as_ref());
         let held = held.map(|aside| aside.due).filter(|due| *due > Duration::ZERO);
         let returning = self.off_slot.iter().filter(|(position, _)| !self.returning.contains(position));
-        retries.chain(probes).chain(held).chain(returning.map(|(_, due)| *due)).min()
+        let due = retries.chain(probes).chain(held).chain(returning.map(|(_, due)| *due));
+        // What is due already waits for something else, which brings a turn of its own.
+        due.filter(|due| *due > now.since_start).min()
     }
 
     // ---- what a checkpoint says
@@ -355,8 +355,11 @@ impl Engine {
     /// Whether the checkpoint counts the event as passed.
     pub(super) fn is_passed(&self, slot: &Slot) -> bool {
         let inline = self.config.policies[slot.handler].run == Run::Inline;
-        if self.config.mutant == Some(Mutant::CheckpointOnCompletion) && slot.stage == Stage::Running {
+        if self.mutant(Mutant::CheckpointOnCompletion) && slot.stage == Stage::Running {
             return self.config.mode == CheckpointMode::Watermark;
+        }
+        if self.mutant(Mutant::DeadBeforeDurable) && slot.stage == Stage::Dying {
+            return true;
         }
         !inline
             && self.config.mode == CheckpointMode::OnStart
@@ -373,20 +376,33 @@ impl Engine {
             }
         }
         self.held_changes();
-        let frontier = if self.config.mutant == Some(Mutant::WatermarkPlusOne) {
-            self.slots.iter().map(Slot::position).max().unwrap_or(self.passed).max(self.passed)
+        let frontier = if self.mutant(Mutant::WatermarkPlusOne) {
+            let next = self.pages.front().and_then(|page| page.events.get(self.cursor));
+            next.map_or(self.passed, |event| self.passed.max(event.position()))
         } else {
             self.passed
         };
-        let in_slots = self.slots.iter().filter(|slot| slot.origin == Origin::Stream || slot.lane.is_none());
+        // What was read again for a held key is named by the key, for as long as it is held.
+        let is_held =
+            |slot: &Slot| slot.lane.and_then(|lane| self.lanes.get(lane)).is_some_and(|it| it.aside.is_some());
+        let in_slots = self.slots.iter().filter(|slot| slot.origin == Origin::Stream || !is_held(slot));
         let in_slots = in_slots.filter(|slot| slot.origin != Origin::Redriven && !self.is_passed(slot));
         let mut open: Vec<_> = in_slots.map(Slot::position).filter(|position| *position <= frontier).collect();
-        if self.config.mutant == Some(Mutant::OpenForgotten) {
+        if self.mutant(Mutant::OpenForgotten) {
             open.pop();
         }
         open.extend(self.unrecovered.iter().chain(self.off_slot.keys()).copied());
         open.sort_unstable();
         open.dedup();
-        self.pending.write(frontier, open)
+        let mut commit = self.pending.write(frontier, open);
+        if self.mutant(Mutant::HeldForgotten) {
+            commit.held.clear();
+        }
+        if self.mutant(Mutant::DeadBeforeDurable) && self.pending.last_written().is_multiple_of(2) {
+            for letter in commit.dead.drain(..) {
+                self.pending.dead(letter);
+            }
+        }
+        commit
     }
 }

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The most events of one aggregate that are read again at once.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 32;
 
 impl Engine {
     /// Notes that part of an aggregate is held, and to be read again.
@@ -39,7 +39,10 @@ impl Engine {
         let (event, position, released) =
             (Arc::clone(&first.event), first.position(), first.origin == Origin::Released);
         for id in ids {
-            self.vacate(id);
+            if let Some(slot) = self.vacate(id) {
+                // The key names it from now on.
+                self.pass(slot.position());
+            }
         }
         let held = self.keys.change(event.aggregate().to_owned(), position, WhyHeld::Retrying);
         self.pending.hold(held);
@@ -60,6 +63,23 @@ impl Engine {
         }
     }
 
+    /// The inline event under way, or the one that was open and is to be taken in next: what is held before it goes
+    /// first, the rest waits.
+    fn open_barrier(&self) -> Option<Position> {
+        if let Some(slot) = self.barrier.and_then(|id| self.slots.get(id)) {
+            return (self.asides > 0).then(|| slot.position());
+        }
+        let event = self.recovered.front()?;
+        let handler = *self.config.routes.get(event.name())?;
+        (self.config.policies[handler].run == Run::Inline).then(|| event.position())
+    }
+
+    /// Whether something that an inline event waits for is held before it.
+    pub(super) fn holds_before(&self, position: Position) -> bool {
+        let before = |aside: &Aside| !aside.released && aside.after.just_after() < position;
+        self.asides > 0 && self.lanes.iter().any(|lane| lane.aside.as_ref().is_some_and(before))
+    }
+
     pub(super) fn slots_of(&self, lane: LaneId) -> Vec<SlotId> {
         let mut ids = Vec::new();
         let mut next = self.lanes.get(lane).and_then(|lane| lane.head);
@@ -70,43 +90,58 @@ impl Engine {
         ids
     }
 
-    /// How many events that were read again may be in memory.
+    /// How many more events that were read again may be in memory: with an attempt that never returns under every permit
+    /// there is still room for another aggregate's.
     fn room_again(&self) -> usize {
         let capacity: usize = self.uses.iter().map(|used| used.limits.capacity).sum();
-        capacity.max(AT_ONCE).saturating_sub(self.again)
+        ((capacity + 1) * AT_ONCE).saturating_sub(self.again)
     }
 
     /// Asks for the held events whose turn it is.
     pub(super) fn ask_for_held(&mut self, now: Now, out: &mut Output) {
-        // What was open comes before what is held behind it.
-        if !self.unrecovered.is_empty() || self.paused {
+        if self.paused {
+            return;
+        }
+        // What was open comes before what is held behind it, and an inline event that was open between the two.
+        let barrier = self.open_barrier();
+        if barrier.is_none() && !self.unrecovered.is_empty() {
             return;
         }
         let mut room = self.room_again();
+        // Those that wait for another attempt make room for those that could run.
+        while room < AT_ONCE
+            && !self.lanes.aside.is_empty()
+            && (0..self.uses.len())
+                .any(|executor| self.give_back(executor, Origin::Again) || self.give_back(executor, Origin::Released))
+        {
+            room = self.room_again();
+        }
         for _ in 0..self.lanes.aside.len() {
             if room == 0 {
                 return;
             }
             let Some(id) = self.lanes.aside.pop_front() else { return };
             let Some(lane) = self.lanes.get_mut(id) else { continue };
-            let (hash, len, blocked) = (lane.hash, lane.len, lane.blocked);
             let Some(aside) = &mut lane.aside else { continue };
             if aside.read != ReadState::Wanted {
                 continue;
             }
-            // Behind a dead event that is being handled again nothing is released before it has been.
-            let behind_dead = aside.redriven.is_none() && self.keys.is_dead(lane.identity.aggregate(), hash);
-            if blocked || len > 1 || aside.due > now.since_start || behind_dead {
+            // What is parked follows only once the dead event before it has been handled.
+            let redriven =
+                lane.head.and_then(|head| self.slots.get(head)).is_some_and(|it| it.origin == Origin::Redriven);
+            let behind = barrier.is_some_and(|barrier| aside.after.just_after() >= barrier);
+            let most = u32::from(!aside.released);
+            if redriven || behind || lane.blocked || lane.len > most || aside.due > now.since_start {
                 self.lanes.aside.push_back(id);
                 continue;
             }
             let until = self.admitted.max(aside.redriven.as_ref().map_or(self.admitted, |letter| letter.position));
-            self.reads += 1;
-            aside.read = ReadState::Asked { read: self.reads, until };
+            let whole = barrier.is_none();
+            let until = barrier.map_or(until, |barrier| until.min(barrier.just_before()));
+            aside.read = ReadState::Asked { until, whole };
             let max = room.min(AT_ONCE);
             out.reads.push(Read::Aggregate {
                 lane: id,
-                read: self.reads,
                 aggregate: lane.identity.aggregate().to_owned(),
                 after: aside.after,
                 until,
@@ -130,33 +165,38 @@ impl Engine {
         }
     }
 
-    pub(super) fn held_read_failed(&mut self, lane: LaneId, read: u64) {
-        if let Some(aside) = self.lanes.get_mut(lane).and_then(|lane| lane.aside.as_mut())
-            && matches!(aside.read, ReadState::Asked { read: asked, .. } if asked == read)
-        {
+    pub(super) fn held_read_failed(&mut self, read: &Read) {
+        let Some((lane, ..)) = self.asked(read) else { return };
+        if let Some(aside) = self.lanes.get_mut(lane).and_then(|lane| lane.aside.as_mut()) {
             aside.read = ReadState::Wanted;
             self.lanes.aside.push_back(lane);
         }
     }
 
+    /// The lane that waits for this read, up to where, and whether that is everything. Since it was asked for, what is
+    /// held may have changed, and its lane may even be another aggregate's: then nothing waits for it.
+    fn asked(&self, read: &Read) -> Option<(LaneId, Position, bool)> {
+        let Read::Aggregate { lane, aggregate, after, until, .. } = read else { return None };
+        let of_lane = self.lanes.get(*lane).filter(|it| it.identity.aggregate() == aggregate.as_ref())?;
+        let aside = of_lane.aside.as_ref().filter(|aside| aside.after == *after)?;
+        match aside.read {
+            ReadState::Asked { until: asked, whole } if asked == *until => Some((*lane, asked, whole)),
+            ReadState::Asked { .. } | ReadState::Wanted => None,
+        }
+    }
+
     /// The events and letters that `Read::Aggregate` asked for.
-    ///
-    /// One that the lane, or an earlier lane in its place, no longer waits for is dropped.
-    pub(crate) fn drained(
-        &mut self,
-        lane: LaneId,
-        read: u64,
-        events: Vec<Arc<RecordedEvent>>,
-        letters: &[Position],
-        now: Now,
-    ) {
+    pub(crate) fn drained(&mut self, read: &Read, events: Vec<Arc<RecordedEvent>>, letters: &[DeadEvent], now: Now) {
+        let Some((lane, until, whole)) = self.asked(read) else { return };
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         let Some(aside) = &mut of_lane.aside else { return };
-        let ReadState::Asked { read: asked, until } = aside.read else { return };
-        if asked != read {
+        aside.read = ReadState::Wanted;
+        let dies = of_lane.head.and_then(|head| self.slots.get(head)).is_some_and(|slot| slot.stage == Stage::Dying);
+        if dies {
+            // What is behind it is parked, or read again once it has settled.
+            self.lanes.aside.push_back(lane);
             return;
         }
-        aside.read = ReadState::Wanted;
         if let Some(letter) = aside.redriven.as_ref().map(|letter| letter.position)
             && events.first().is_none_or(|event| event.position() != letter)
         {
@@ -166,7 +206,7 @@ impl Engine {
             return;
         }
         let Some(last) = events.last().map(|event| event.position()) else {
-            self.nothing_held(lane, until);
+            self.nothing_held(lane, until, whole);
             return;
         };
         aside.after = last;
@@ -181,9 +221,16 @@ impl Engine {
                 continue;
             }
             let redriven = self.take_redriven(lane, position);
-            if redriven.is_none() && letters.contains(&position) {
-                self.dead_again(lane, position);
-                return;
+            if redriven.is_none()
+                && let Some(letter) = letters.iter().find(|letter| letter.position == position)
+            {
+                if letter.parks {
+                    self.dead_again(lane, position);
+                    return;
+                }
+                // It has settled, and nothing is parked behind it.
+                self.forget(position);
+                continue;
             }
             let origin = match (&redriven, released) {
                 (Some(_), _) => Origin::Redriven,
@@ -207,11 +254,11 @@ impl Engine {
     }
 
     /// Nothing of the lane is held below `until`: the aggregate is live again, unless something was kept back since.
-    fn nothing_held(&mut self, lane: LaneId, until: Position) {
+    fn nothing_held(&mut self, lane: LaneId, until: Position, whole: bool) {
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         let aggregate = of_lane.identity.aggregate().to_owned();
         let Some(aside) = &mut of_lane.aside else { return };
-        if self.keys.newest(&aggregate).is_some_and(|newest| newest > until) {
+        if !whole || self.keys.newest(&aggregate).is_some_and(|newest| newest > until) {
             aside.after = aside.after.max(until);
             self.lanes.aside.push_back(lane);
             return;
@@ -221,7 +268,9 @@ impl Engine {
         }
         of_lane.aside = None;
         self.keys.release(&aggregate);
+        let hash = aggregate.key_hash();
         self.pending.release(aggregate);
+        self.forget_attempts_of(hash, until);
         self.lanes.close_if_empty(lane);
     }
 
@@ -250,6 +299,14 @@ impl Engine {
         self.lanes.close_if_empty(lane);
     }
 
+    /// What is stored of the held key of the event's lane is to be looked at again.
+    pub(super) fn held_part_changed(&mut self, id: SlotId) {
+        let lane = self.slots.get(id).and_then(|slot| slot.lane);
+        if let Some(aside) = lane.and_then(|lane| self.lanes.get_mut(lane)?.aside.as_mut()) {
+            aside.changed = true;
+        }
+    }
+
     /// Where what is held of a lane begins: at its first event that was read again and has not settled.
     pub(super) fn held_changes(&mut self) {
         let mut changes = Vec::new();
@@ -263,7 +320,7 @@ impl Engine {
             let mut from = after;
             let mut next = head;
             while let Some(slot) = next.and_then(|id| self.slots.get(id)) {
-                if slot.origin != Origin::Stream && !self.is_passed(slot) {
+                if matches!(slot.origin, Origin::Again | Origin::Released) && !self.is_passed(slot) {
                     from = slot.position();
                     break;
                 }
@@ -321,10 +378,9 @@ impl Engine {
             return;
         }
         let lane = found.and_then(|slot| slot.lane).or_else(|| self.lanes.redriving(letter));
-        let parks = found.is_none_or(|slot| self.keys.get(&slot.event.aggregate().to_owned()).is_some());
-        match lane {
-            Some(lane) if parks => self.drop_lane(lane),
-            _ => {}
+        // One that parks nothing may stand among live events: it is handled all the same.
+        if let Some(lane) = lane.filter(|lane| self.has_held_dead(*lane, letter)) {
+            self.drop_lane(lane);
         }
     }
 

@@ -25,8 +25,9 @@ impl Engine {
         self.advance_requests();
         self.settle_written();
         self.wake_due(now);
+        self.forget_passed_starts();
         // Behind an inline event nothing is even looked at: what is open needs no name while the checkpoint is below it.
-        while self.admits(now) && (self.barrier.is_none() || self.config.mutant == Some(Mutant::OneSidedBarrier)) {
+        while self.admits(now) && (self.barrier.is_none() || self.mutant(Mutant::OneSidedBarrier)) {
             let Some(event) = self.peek()? else { break };
             match self.take_in(&event, now) {
                 Intake::Taken => self.advance(&event)?,
@@ -77,7 +78,12 @@ impl Engine {
 
     fn take_in(&mut self, event: &Arc<RecordedEvent>, now: Now) -> Intake {
         let position = event.position();
-        let Some(&handler) = self.config.routes.get(event.name()) else { return self.skip(position) };
+        let Some(&handler) = self.config.routes.get(event.name()) else {
+            if self.mutant(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
+                return Intake::Full;
+            }
+            return self.skip(position);
+        };
         if self.letters.remove(&position) {
             return self.skip(position);
         }
@@ -88,25 +94,31 @@ impl Engine {
     }
 
     fn skip(&mut self, position: Position) -> Intake {
-        if self.config.mutant == Some(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
-            return Intake::Full;
-        }
         self.counts.skipped += 1;
         self.pass(position);
         self.forget(position);
+        if !self.unrecovered.is_empty() {
+            // It was open, and is no more.
+            self.pending.moved();
+        }
         Intake::Taken
     }
 
     fn take_in_inline(&mut self, event: &Arc<RecordedEvent>, handler: usize, now: Now) -> Intake {
         let position = event.position();
+        let is_recovered = self.unrecovered.contains(&position);
         if let Some(why) = self.keys.why(event)
-            && (why == WhyHeld::Dead || self.asides == 0)
+            && (why == WhyHeld::Dead || is_recovered || self.asides == 0)
+            && !self.keys.begins_after(event)
         {
             return self.park(event);
         }
-        let one_sided = self.config.mutant == Some(Mutant::OneSidedBarrier);
+        // What was open can have held events behind it, that wait for it.
+        let holds_before = if is_recovered { self.holds_before(position) } else { self.asides > 0 };
+        let one_sided = self.mutant(Mutant::OneSidedBarrier);
         if self.barrier.is_some()
-            || (!one_sided && (self.slots.len() > self.exempt || self.asides > 0 || !self.off_slot.is_empty()))
+            || self.is_handled_again(event)
+            || (!one_sided && (self.slots.len() > self.exempt || holds_before || !self.off_slot.is_empty()))
         {
             return Intake::Full;
         }
@@ -114,6 +126,13 @@ impl Engine {
         self.barrier = Some(id);
         self.recall(id, position, now);
         Intake::Taken
+    }
+
+    /// Whether a dead event of the aggregate is being handled again beside the stream.
+    fn is_handled_again(&self, event: &RecordedEvent) -> bool {
+        let same =
+            |slot: &Slot| slot.event.key_hash() == event.key_hash() && slot.event.aggregate() == event.aggregate();
+        self.requests.reads_of(event) || self.exempt > 0 && self.slots.iter().any(same)
     }
 
     fn take_in_parallel(
@@ -125,7 +144,7 @@ impl Engine {
         now: Now,
     ) -> Intake {
         let position = event.position();
-        if self.barrier.is_some() && self.config.mutant != Some(Mutant::OneSidedBarrier) {
+        if self.barrier.is_some() && !self.mutant(Mutant::OneSidedBarrier) {
             return Intake::Full;
         }
         if !ordered {
@@ -142,10 +161,7 @@ impl Engine {
                 return self.park(event);
             }
             if !(is_recovered && self.keys.begins_after(event)) {
-                self.keys.keep_back(event);
-                self.counts.aside += 1;
-                self.pass(position);
-                return Intake::Taken;
+                return self.keep_back(event);
             }
         }
         let lane = match self.lanes.find(event.key_hash(), event.aggregate()) {
@@ -164,6 +180,10 @@ impl Engine {
         if !self.has_room(executor) {
             return Intake::Full;
         }
+        // It may be this aggregate that has made room.
+        if lane.is_some() && self.keys.why(event).is_some() && !(is_recovered && self.keys.begins_after(event)) {
+            return self.keep_back(event);
+        }
         let lane = lane.unwrap_or_else(|| self.lanes.open(Identity::Event(Arc::clone(event)), event.key_hash()));
         let id = self.occupy(Slot::new(Arc::clone(event), handler, Origin::Stream));
         if self.enqueue(lane, id) {
@@ -172,9 +192,17 @@ impl Engine {
         Intake::Taken
     }
 
+    /// Leaves the event to its held key, which begins before it.
+    fn keep_back(&mut self, event: &RecordedEvent) -> Intake {
+        self.keys.keep_back(event);
+        self.counts.aside += 1;
+        self.pass(event.position());
+        Intake::Taken
+    }
+
     /// Counts the event as parked behind a dead one of its aggregate.
     fn park(&mut self, event: &RecordedEvent) -> Intake {
-        if self.config.mutant != Some(Mutant::NoParking) {
+        if !self.mutant(Mutant::NoParking) {
             self.keys.keep_back(event);
         }
         self.counts.parked += 1;
@@ -198,25 +226,28 @@ impl Engine {
     /// Whether another of the stream's events may be in memory for the executor. One that waits for another attempt
     /// gives its place back where a permit is free and nothing else could use it.
     fn has_room(&mut self, executor: usize) -> bool {
-        if self.bytes >= self.config.max_bytes && self.slots.len() > 0 {
+        let used = &self.uses[executor];
+        let nothing_ready = used.handlers.iter().all(|&handler| self.ready[handler].is_empty());
+        let starves = used.running < used.limits.capacity && nothing_ready;
+        // What waits behind an attempt that never returns does not keep out what could run.
+        if self.bytes >= self.config.max_bytes && self.slots.len() > 0 && !starves {
             return false;
         }
-        let used = &self.uses[executor];
         if used.in_memory < used.limits.look_ahead {
             return true;
         }
-        let nothing_ready = used.handlers.iter().all(|&handler| self.ready[handler].is_empty());
-        if used.running < used.limits.capacity && nothing_ready {
-            return self.give_back(executor) && self.uses[executor].in_memory < self.uses[executor].limits.look_ahead;
+        if starves {
+            return self.give_back(executor, Origin::Stream)
+                && self.uses[executor].in_memory < self.uses[executor].limits.look_ahead;
         }
         false
     }
 
     /// Has the event that waits longest for its next attempt give its place back.
-    fn give_back(&mut self, executor: usize) -> bool {
+    pub(super) fn give_back(&mut self, executor: usize, origin: Origin) -> bool {
         let stored = |id: &SlotId| {
             let slot = self.slots.get(*id);
-            slot.is_some_and(|slot| self.pending.is_written(slot.needs_write) && slot.origin == Origin::Stream)
+            slot.is_some_and(|slot| self.pending.is_written(slot.needs_write) && slot.origin == origin)
         };
         let Some(&(due, id)) = self.uses[executor].waiting.iter().rev().find(|(_, id)| stored(id)) else {
             return false;
@@ -228,6 +259,7 @@ impl Engine {
             None => {
                 self.vacate(id);
                 self.off_slot.insert(position, due);
+                self.pass(position);
             }
         }
         true
@@ -269,8 +301,12 @@ impl Engine {
                 self.exempt -= 1;
             }
         }
-        if let Stage::Waiting { due } = slot.stage {
-            self.waiting_of(slot.handler).remove(&(due, id));
+        match slot.stage {
+            Stage::Waiting { due } => {
+                self.waiting_of(slot.handler).remove(&(due, id));
+            }
+            Stage::Ready => self.ready[slot.handler].retain(|ready| *ready != id),
+            _ => {}
         }
         if self.barrier == Some(id) {
             self.barrier = None;
@@ -294,7 +330,7 @@ impl Engine {
         }
         if let Some(before) = before.and_then(|before| self.slots.get_mut(before)) {
             before.next = Some(id);
-            return self.config.mutant == Some(Mutant::LaneRunsTwo);
+            return self.mutant(Mutant::LaneRunsTwo);
         }
         true
     }
@@ -329,6 +365,39 @@ impl Engine {
         }
     }
 
+    /// Ends recorded starts of events that an earlier process had done with, once all that could still be theirs has been
+    /// read again.
+    fn forget_passed_starts(&mut self) {
+        let is_over = self.admitted >= self.guard_until
+            && self.requests.is_idle()
+            && self.asides == 0
+            && self.unrecovered.is_empty()
+            && self.off_slot.is_empty();
+        if self.crashes.is_empty() || !is_over {
+            return;
+        }
+        let in_memory = |at: &Position| self.slots.iter().any(|slot| slot.position() == *at);
+        let passed = self.crashes.values().filter(|it| it.position <= self.passed && !self.keys.holds(it.key_hash));
+        let passed: Vec<_> = passed.map(|it| it.position).filter(|at| !in_memory(at)).collect();
+        for position in passed {
+            self.forget(position);
+        }
+    }
+
+    /// Drops what is stored of attempts at an aggregate of which nothing is held any more, where its event is neither in
+    /// memory nor open.
+    pub(super) fn forget_attempts_of(&mut self, hash: u64, until: Position) {
+        let of_aggregate = self.retries.range(..=until).filter(|(_, retry)| retry.key_hash == hash);
+        let died_at = self.crashes.range(..=until).filter(|(_, started)| started.key_hash == hash);
+        let of_aggregate: Vec<_> = of_aggregate.map(|(at, _)| *at).chain(died_at.map(|(at, _)| *at)).collect();
+        for position in of_aggregate {
+            let is_open = self.off_slot.contains_key(&position) || self.unrecovered.contains(&position);
+            if !is_open && self.slots.iter().all(|slot| slot.position() != position) {
+                self.forget(position);
+            }
+        }
+    }
+
     /// The checkpoint may name this position.
     pub(super) fn pass(&mut self, position: Position) {
         if position > self.passed {
@@ -339,7 +408,7 @@ impl Engine {
 
     pub(super) fn parks(&self, slot: &Slot) -> bool {
         let ordered = !matches!(self.config.policies[slot.handler].run, Run::Executor { ordered: false, .. });
-        ordered && self.config.on_dead == OnDead::Park && self.config.mutant != Some(Mutant::NoParking)
+        ordered && self.config.on_dead == OnDead::Park && !self.mutant(Mutant::NoParking)
     }
 
     // ---- reads
@@ -402,7 +471,7 @@ impl Engine {
                 }
                 self.recovering = false;
             }
-            Read::Aggregate { lane, read, .. } => self.held_read_failed(lane, read),
+            Read::Aggregate { .. } => self.held_read_failed(&read),
             Read::Letters { request, .. } => self.requests.read_failed(request),
             Read::Letter(position) => self.requests.redrive_failed(position),
         }

@@ -1,7 +1,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use evento_core::{
-    Aggregate, AggregateRef, Position, RecordedEvent,
+    Aggregate, Position, RecordedEvent,
     store::{HeldKey, WhyHeld},
 };
 
@@ -24,7 +24,8 @@ struct Entry {
 impl Keys {
     /// Holds a key, in place of what was known of it.
     pub(crate) fn hold(&mut self, held: HeldKey) {
-        let newest = self.release(&held.aggregate).unwrap_or(held.from);
+        // `from` may be a bound above everything that has been taken in.
+        let newest = self.release(&held.aggregate).unwrap_or(held.from.just_before());
         match held.why {
             WhyHeld::Dead => self.dead += 1,
             WhyHeld::Waiting | WhyHeld::Retrying => {
@@ -61,6 +62,11 @@ impl Keys {
         self.of_event(event).is_some_and(|entry| entry.held.from > event.position())
     }
 
+    /// Whether it is the dead event that its aggregate is held behind.
+    pub(crate) fn holds_behind(&self, event: &RecordedEvent) -> bool {
+        self.of_event(event).is_some_and(|it| it.held.why == WhyHeld::Dead && it.held.from == event.position())
+    }
+
     /// Notes that the event of a held aggregate is kept back.
     pub(crate) fn keep_back(&mut self, event: &RecordedEvent) {
         let of_event = event.aggregate();
@@ -68,12 +74,6 @@ impl Keys {
         for entry in entries.filter(|entry| entry.held.aggregate.as_ref() == of_event) {
             entry.newest = entry.newest.max(event.position());
         }
-    }
-
-    /// Whether the aggregate is held behind a dead event.
-    pub(crate) fn is_dead(&self, aggregate: AggregateRef<'_>, hash: u64) -> bool {
-        let entries = self.by_hash.get(&hash).into_iter().flatten();
-        entries.into_iter().any(|it| it.held.why == WhyHeld::Dead && it.held.aggregate.as_ref() == aggregate)
     }
 
     fn of_event(&self, event: &RecordedEvent) -> Option<&Entry> {
@@ -94,6 +94,11 @@ impl Keys {
         let held = HeldKey { aggregate, from, why };
         self.hold(held.clone());
         held
+    }
+
+    /// Whether an aggregate of this hash is held.
+    pub(crate) fn holds(&self, hash: u64) -> bool {
+        self.by_hash.contains_key(&hash)
     }
 
     pub(crate) fn any_waiting(&self) -> bool {

@@ -13,7 +13,7 @@ use super::slot::{LaneId, SlotId};
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) identity: Identity,
-    pub(super) hash: u64,
+    hash: u64,
     pub(super) head: Option<SlotId>,
     pub(super) tail: Option<SlotId>,
     /// How many are in memory, the one that runs included.
@@ -60,7 +60,11 @@ pub(super) struct Aside {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ReadState {
     Wanted,
-    Asked { read: u64, until: Position },
+    /// `whole` where nothing that is held lies above `until` at that time.
+    Asked {
+        until: Position,
+        whole: bool,
+    },
 }
 
 impl Aside {
@@ -143,6 +147,10 @@ impl Lanes {
     /// Whether something of the aggregate is in memory or held by a lane.
     pub(super) fn contains(&self, aggregate: &Aggregate) -> bool {
         matches!(self.find(aggregate.key_hash(), aggregate.as_ref()), Found::Lane(_) | Found::Collision)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter().flatten()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {

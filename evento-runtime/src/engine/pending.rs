@@ -161,6 +161,12 @@ impl Pending {
         self.urgent = true;
     }
 
+    /// Whether the store may still hold letters that have gone.
+    pub(crate) fn ends_letters(&self) -> bool {
+        let writes = self.writing.as_ref().is_some_and(|writing| !writing.commit.dead_ended.is_empty());
+        writes || self.letters.values().any(Option::is_none)
+    }
+
     pub(crate) fn progress(&mut self, progress: RequestProgress) {
         self.requests.insert(progress.id, progress);
         self.urgent = true;

@@ -1,13 +1,14 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use evento_core::{
-    Position,
+    Position, RecordedEvent,
     store::{Action, DeadEvent, RequestId, RequestProgress, RequestState, StoredRequest},
 };
 
 use super::{
     Engine, Output, Read,
     lane::{Aside, Identity},
+    slot::Origin,
 };
 
 /// Stored requests, carried out one after the other.
@@ -32,6 +33,8 @@ struct Run {
     letter: Option<Position>,
     /// It parks nothing, and so is read by itself.
     alone: Option<Alone>,
+    /// Letters that went while this request was under way, though not by it: what is being read may still tell of them.
+    gone: BTreeSet<Position>,
 }
 
 /// A letter that parks nothing, on its way to be handled again.
@@ -52,6 +55,16 @@ impl Requests {
     /// Whether the letter is being handled again on a request that has not been stopped.
     pub(crate) fn redrives(&self, position: Position) -> bool {
         self.run.as_ref().is_some_and(|run| run.letter == Some(position))
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.run.is_none() && self.queue.is_empty()
+    }
+
+    /// Whether a letter of the event's aggregate, one that parks nothing, is on its way to be handled again.
+    pub(crate) fn reads_of(&self, event: &RecordedEvent) -> bool {
+        let alone = self.run.as_ref().and_then(|run| run.alone.as_ref());
+        alone.is_some_and(|alone| alone.letter.aggregate.as_ref() == event.aggregate())
     }
 
     pub(crate) fn redrive_failed(&mut self, position: Position) {
@@ -83,7 +96,7 @@ impl Requests {
             run.reading = false;
             run.last = last;
             run.read_to = letters.last().map_or(run.read_to, |letter| letter.position);
-            run.letters.extend(letters);
+            run.letters.extend(letters.into_iter().filter(|letter| !run.gone.contains(&letter.position)));
         }
     }
 
@@ -119,6 +132,7 @@ impl Run {
             read_to: request.at,
             letter: None,
             alone: None,
+            gone: BTreeSet::new(),
             request,
         }
     }
@@ -137,6 +151,10 @@ impl Engine {
         }
         loop {
             let Some(run) = &mut self.requests.run else {
+                // It would read letters that the one before it has dealt with.
+                if self.pending.ends_letters() {
+                    return;
+                }
                 let Some(next) = self.requests.queue.pop_front() else { return };
                 self.requests.run = Some(Run::new(next));
                 continue;
@@ -154,7 +172,13 @@ impl Engine {
                 return;
             };
             // What is under way with its aggregate comes first.
-            if self.lanes.contains(&letter.aggregate) {
+            let of_letter = |id| self.slots.get(id).is_some_and(|it| it.event.aggregate() == letter.aggregate.as_ref());
+            if self.lanes.contains(&letter.aggregate) || self.barrier.is_some_and(of_letter) {
+                return;
+            }
+            // So does an attempt at the letter that a request which was stopped has left.
+            let position = letter.position;
+            if self.slots.iter().any(|slot| slot.origin == Origin::Redriven && slot.position() == position) {
                 return;
             }
             let Some(letter) = run.letters.pop_front() else { return };
@@ -188,6 +212,9 @@ impl Engine {
         self.pending.dead_ended(position);
         let Some(run) = &mut self.requests.run else { return };
         if handled && run.letter != Some(position) {
+            // A request that was stopped had begun with it, and this one has read the letter meanwhile.
+            run.letters.retain(|letter| letter.position != position);
+            run.gone.insert(position);
             return;
         }
         run.letter = None;

@@ -24,7 +24,7 @@ impl Engine {
             Outcome::Failed(_) | Outcome::CutOff => self.pending.start_ended(slot.event.position()),
         }
         if let Run::Executor { index, .. } = self.config.policies[handler].run {
-            if last && !(failed && self.config.mutant == Some(Mutant::PermitLeakedOnFailure)) {
+            if last && !(failed && self.mutant(Mutant::PermitLeakedOnFailure)) {
                 self.uses[index].running -= 1;
                 self.uses[index].returned += 1;
             }
@@ -33,6 +33,10 @@ impl Engine {
         }
         if failed && let Some(lane) = lane {
             self.end_run(lane);
+        }
+        // A held key that had gone on behind it begins with it again.
+        if failed {
+            self.held_part_changed(id);
         }
         match outcome {
             Outcome::Handled => self.settle(id, now),
@@ -48,6 +52,7 @@ impl Engine {
     }
 
     fn failed(&mut self, id: SlotId, failure: super::Failure, random: u64, now: Now) {
+        let is_stored = !self.mutant(Mutant::RetryNotStored);
         let Some(slot) = self.slots.get_mut(id) else { return };
         let policy = &self.config.policies[slot.handler];
         let passed = self.config.mode == CheckpointMode::OnStart && policy.run != Run::Inline;
@@ -62,7 +67,7 @@ impl Engine {
             Verdict::Again(retry, due) => {
                 if slot.origin == Origin::Redriven && !self.requests.redrives(retry.position) {
                     // Its request was stopped while it ran: it stays dead.
-                    let parks = self.keys.why(&slot.event) == Some(WhyHeld::Dead);
+                    let parks = self.keys.holds_behind(&slot.event);
                     match slot.lane {
                         Some(lane) if parks => self.drop_lane(lane),
                         lane => {
@@ -73,7 +78,7 @@ impl Engine {
                     return;
                 }
                 // A dead event that is tried again stays a letter until it succeeds: there is no retry to store.
-                if slot.origin != Origin::Redriven && self.config.mutant != Some(Mutant::RetryNotStored) {
+                if slot.origin != Origin::Redriven && is_stored {
                     self.retries.insert(retry.position, retry.clone());
                     slot.needs_write = self.pending.retry(retry);
                     if let Some(index) = executor {
@@ -139,7 +144,7 @@ impl Engine {
         }
     }
 
-    fn has_held_dead(&self, lane: LaneId, position: Position) -> bool {
+    pub(super) fn has_held_dead(&self, lane: LaneId, position: Position) -> bool {
         self.lanes.get(lane).is_some_and(|lane| {
             self.keys
                 .get(&lane.identity.aggregate().to_owned())
@@ -186,7 +191,7 @@ impl Engine {
     pub(super) fn die(&mut self, id: SlotId, reason: DeadReason, now: Now) {
         let Some(slot) = self.slots.get(id) else { return };
         let position = slot.position();
-        let redriven_alone = slot.origin == Origin::Redriven && self.keys.why(&slot.event) != Some(WhyHeld::Dead);
+        let redriven_alone = slot.origin == Origin::Redriven && !self.keys.holds_behind(&slot.event);
         let parks = self.parks(slot) && reason != DeadReason::AbandonedAtShutdown && !redriven_alone;
         let letter = slot.letter(reason, parks, now.wall);
         if parks {
@@ -208,9 +213,6 @@ impl Engine {
             lane.blocked = true;
         }
         self.dying.push(id);
-        if self.config.mutant == Some(Mutant::DeadBeforeDurable) {
-            self.pass(position);
-        }
     }
 
     /// Settles the dead events whose letters are stored.

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use evento_core::{CheckpointMode, Position, store::Revision};
+use evento_core::{Position, store::Revision};
 
 use super::{
     Counts, Engine, Failing,
@@ -83,13 +83,14 @@ impl Engine {
         self.pages.len()
     }
 
-    pub(crate) fn mode(&self) -> CheckpointMode {
-        self.config.mode
-    }
-
-    /// Whether a handler's breaker is open.
-    pub(crate) fn breaker_is_open(&self, handler: usize) -> bool {
-        self.breakers[handler].is_open()
+    /// Whether the event in a slot is handled again beside the stream.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn redelivery(&self, slot: super::SlotId) -> super::Redelivery {
+        match self.slots.get(slot).map(|slot| slot.origin) {
+            Some(Origin::Redriven) => super::Redelivery::Dead,
+            Some(Origin::Released) => super::Redelivery::Parked,
+            Some(Origin::Stream | Origin::Again) | None => super::Redelivery::No,
+        }
     }
 }
 

@@ -94,7 +94,7 @@ impl Grant {
         taken
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn held(&self) -> usize {
         self.held
     }

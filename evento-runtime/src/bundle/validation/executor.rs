@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::{
         ExecutorSettings, Settings,
-        bundle::fixture::{Inline, Misspelt, Parallel, problems_of, shop},
+        bundle::fixture::{Inline, Misspelt, problems_of, shop},
     };
 
     fn tasks(name: &str, capacity: usize) -> ConsumerExecutor {
