@@ -26,6 +26,7 @@ pub(crate) use self::{
 use self::{
     drive::{Drive, End},
     keeper::Kept,
+    status::Fall,
 };
 use crate::{
     bundle::ConsumerSpec,
@@ -100,6 +101,7 @@ impl Consumer {
 
     /// Consumes until the bundle stops. Takes its claim again whenever it was lost.
     pub(crate) async fn run(mut self) {
+        let _fall = Fall(Arc::clone(&self.status));
         let mut claimed = None;
         // Kept over the store's failures, and let go only in order.
         let mut held = None;

@@ -14,12 +14,15 @@ mod keys;
 mod order;
 mod pending;
 mod request;
+mod route;
+mod settle;
+mod stream;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    ops::Bound,
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -28,8 +31,8 @@ use evento_core::{
     Aggregate, OnDead, Position, RecordedEvent, Timestamp,
     retry::Backoff,
     store::{
-        Commit, ConsumerState, DeadEvent, DeadReason, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry,
-        Target, WhyHeld,
+        Commit, ConsumerState, DeadEvent, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry, Target,
+        WhyHeld,
     },
 };
 
@@ -45,6 +48,7 @@ pub(crate) use self::{
     active::{Failing, Failure, FailureKind},
     order::OutOfOrder,
     pending::Cadence,
+    route::Routes,
 };
 
 /// The time, as both clocks read it.
@@ -76,7 +80,7 @@ pub(crate) struct Policy {
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// Handlers by event name.
-    pub(crate) routes: HashMap<String, usize>,
+    pub(crate) routes: Routes,
     pub(crate) policies: Vec<Policy>,
     pub(crate) on_dead: OnDead,
     pub(crate) cadence: Cadence,
@@ -424,268 +428,6 @@ impl Engine {
         self.requests.ask(out);
     }
 
-    /// Goes on with the stream's event, or admits its next.
-    fn step_stream(&mut self, now: Now, out: &mut Output) -> Result<(), OutOfOrder> {
-        if let Some(active) = self.active.take()
-            && !self.go_on(Slot::Stream, active, now, out)
-        {
-            return Ok(());
-        }
-        if !self.admits(now) {
-            return Ok(());
-        }
-        while self.active.is_none() && out.start.is_none() {
-            let Some(event) = self.next_event()? else { break };
-            if let Some(handler) = self.admit(&event) {
-                let stored = self.retries.get(&event.position());
-                let active = Active::new(event, handler, stored, now);
-                self.begin(Slot::Stream, active, now, out);
-            }
-        }
-        Ok(())
-    }
-
-    /// The stream's next event: what was open first, then the pages.
-    fn next_event(&mut self) -> Result<Option<Arc<RecordedEvent>>, OutOfOrder> {
-        if let Some(event) = self.recovered.pop_front() {
-            return Ok(Some(event));
-        }
-        if self.recovering || !self.to_recover.is_empty() {
-            return Ok(None);
-        }
-        while let Some(page) = self.pages.front() {
-            if let Some(event) = page.events.get(self.cursor) {
-                let event = Arc::clone(event);
-                self.cursor += 1;
-                self.order.check(&event)?;
-                return Ok(Some(event));
-            }
-            let (from, to) = (self.pending.frontier(), page.scanned_to);
-            self.pending.scanned(to);
-            self.forget_retries_between(from, to);
-            self.pages.pop_front();
-            self.cursor = 0;
-        }
-        Ok(None)
-    }
-
-    /// Which handler takes the event now; `None` where it is settled instead.
-    fn admit(&mut self, event: &RecordedEvent) -> Option<usize> {
-        let position = event.position();
-        let route = self.config.routes.get(event.name()).copied();
-        if self.letters.remove(&position) || route.is_none() {
-            self.counts.skipped += 1;
-            self.settle_position(position, false);
-            return None;
-        }
-        if self.keys.parks(event) {
-            self.counts.parked += 1;
-            self.settle_position(position, true);
-            return None;
-        }
-        route
-    }
-
-    /// Goes on with an event that has a place already. Answers whether the place is free again.
-    fn go_on(&mut self, slot: Slot, active: Active, now: Now, out: &mut Output) -> bool {
-        match active.stage {
-            Stage::Dying if self.pending.is_written(active.needs_write) => {
-                self.settle_dead(slot, &active);
-                return true;
-            }
-            Stage::Recording if self.pending.is_written(active.needs_write) && self.admits(now) => {
-                self.start(slot, active, out);
-                return false;
-            }
-            Stage::Waiting { due }
-                if due <= now.since_start && self.pending.is_written(active.needs_write) && self.admits(now) =>
-            {
-                self.begin(slot, active, now, out);
-                return false;
-            }
-            Stage::Running | Stage::Dying | Stage::Recording | Stage::Waiting { .. } => {}
-        }
-        self.put_active(slot, active);
-        false
-    }
-
-    /// Gives an event a place: it starts at once, or after its retry is due, or after its start is recorded.
-    fn begin(&mut self, slot: Slot, mut active: Active, now: Now, out: &mut Output) {
-        let position = active.event.position();
-        if let Stage::Waiting { due } = active.stage
-            && due > now.since_start
-        {
-            self.put_active(slot, active);
-            return;
-        }
-        let crashes = self.crashes.get(&position).copied().unwrap_or(0);
-        if crashes >= self.config.max_crashes {
-            active.cause = vec![format!("the process died {crashes} times while this event was being handled")];
-            self.die(slot, &mut active, DeadReason::KilledTheProcess, now);
-            self.put_active(slot, active);
-        } else if position <= self.guard_until {
-            active.stage = Stage::Recording;
-            active.needs_write = self.pending.start(position, active.event.key_hash(), crashes);
-            self.put_active(slot, active);
-        } else {
-            self.start(slot, active, out);
-        }
-    }
-
-    fn start(&mut self, slot: Slot, mut active: Active, out: &mut Output) {
-        active.stage = Stage::Running;
-        let position = active.event.position();
-        out.start = Some(Start {
-            slot,
-            event: Arc::clone(&active.event),
-            handler: active.handler,
-            attempt: active.attempts + 1,
-            replay: self.replay.as_ref().is_some_and(|replay| replay.contains(position)),
-        });
-        self.running = Some(slot);
-        self.put_active(slot, active);
-    }
-
-    fn take_active(&mut self, slot: Slot) -> Option<Active> {
-        match slot {
-            Slot::Stream => self.active.take(),
-            Slot::Drain(id) => self.drains.take_active(id),
-        }
-    }
-
-    fn put_active(&mut self, slot: Slot, active: Active) {
-        match slot {
-            Slot::Stream => self.active = Some(active),
-            Slot::Drain(id) => self.drains.put_active(id, active),
-        }
-    }
-
-    // ---- settling
-
-    fn settle(&mut self, slot: Slot, event: &RecordedEvent) {
-        match slot {
-            Slot::Stream => self.settle_position(event.position(), true),
-            Slot::Drain(id) => self.settle_drained(id, event.position()),
-        }
-    }
-
-    fn settle_position(&mut self, position: Position, counts: bool) {
-        if position <= self.pending.frontier() {
-            self.settle_open(position);
-        } else {
-            self.forget_retries_between(self.pending.frontier(), position.just_before());
-            self.pending.settled(position, counts);
-        }
-        self.forget(position);
-    }
-
-    fn settle_open(&mut self, position: Position) {
-        if self.open.remove(&position) {
-            self.pending.close(position);
-        }
-        self.forget(position);
-    }
-
-    /// Drops what was stored of the event's attempts.
-    fn forget(&mut self, position: Position) {
-        if !self.retries.is_empty() && self.retries.remove(&position).is_some() {
-            self.pending.retry_ended(position);
-        }
-        if !self.crashes.is_empty() {
-            self.crashes.remove(&position);
-        }
-        self.pending.start_ended(position);
-    }
-
-    /// Retries of events that the source no longer hands over: their handler is gone.
-    fn forget_retries_between(&mut self, from: Position, to: Position) {
-        if self.retries.is_empty() || from >= to {
-            return;
-        }
-        let gone: Vec<_> =
-            self.retries.range((Bound::Excluded(from), Bound::Included(to))).map(|(at, _)| *at).collect();
-        for position in gone {
-            self.counts.skipped += 1;
-            self.forget(position);
-        }
-    }
-
-    /// Gives the event up: its place is free once letter and held key are stored.
-    fn die(&mut self, slot: Slot, active: &mut Active, reason: DeadReason, now: Now) {
-        let parks = match slot {
-            Slot::Stream => self.config.on_dead == OnDead::Park,
-            Slot::Drain(id) => self.drains.parks(id),
-        };
-        if parks {
-            self.pending.hold(self.keys.die(&active.event));
-        }
-        let letter = active.letter(reason, parks, now.wall);
-        active.stage = Stage::Dying;
-        active.needs_write = self.pending.dead(letter);
-    }
-
-    fn settle_dead(&mut self, slot: Slot, active: &Active) {
-        let position = active.event.position();
-        match slot {
-            Slot::Stream => {
-                self.counts.dead += 1;
-                self.settle_position(position, true);
-            }
-            Slot::Drain(id) => self.drain_died(id, position),
-        }
-    }
-
-    // ---- what people and tests ask
-
-    pub(crate) fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// The last position admitted and settled.
-    pub(crate) fn frontier(&self) -> Position {
-        self.pending.frontier()
-    }
-
-    /// Everything at or below this position is settled, dead or parked.
-    pub(crate) fn settled_to(&self) -> Position {
-        let lowest = self.open.first().copied().into_iter().chain(self.keys.lowest_waiting()).min();
-        lowest.map_or(self.pending.frontier(), |open| open.just_before().min(self.pending.frontier()))
-    }
-
-    /// The last head a page told of.
-    pub(crate) fn head(&self) -> Position {
-        self.head
-    }
-
-    /// The event being handled or waiting for its next attempt, and how it stands.
-    pub(crate) fn failing(&self) -> Option<Failing> {
-        self.active.iter().chain(self.drains.actives()).find_map(Active::failing)
-    }
-
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused
-    }
-
-    /// How many aggregates have events parked behind a dead one.
-    pub(crate) fn keys_dead(&self) -> usize {
-        self.keys.dead()
-    }
-
-    /// Whether nothing runs and nothing is left to write.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopping && self.running.is_none() && self.pending.is_clean()
-    }
-
-    /// The revision that the write under way replaces.
-    pub(crate) fn replaces(&self) -> Option<Revision> {
-        self.pending.replaces()
-    }
-
-    /// How many pages are in memory.
-    pub(crate) fn pages_held(&self) -> usize {
-        self.pages.len()
-    }
-
     fn next_retry(&self, now: Now) -> Option<Duration> {
         // What waits for a write goes on when that is made, which wakes by itself.
         if self.running.is_some() || !self.admits(now) {
@@ -693,16 +435,5 @@ impl Engine {
         }
         let stored = |active: &&Active| self.pending.is_written(active.needs_write);
         self.active.iter().chain(self.drains.actives()).filter(stored).filter_map(Active::due).min()
-    }
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine")
-            .field("frontier", &self.pending.frontier())
-            .field("running", &self.running)
-            .field("active", &self.active)
-            .field("counts", &self.counts)
-            .finish_non_exhaustive()
     }
 }

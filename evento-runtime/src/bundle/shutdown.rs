@@ -1,4 +1,4 @@
-use std::{fmt, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use evento_core::{ConsumerKey, Position};
 use tokio::time::Instant;
@@ -38,7 +38,8 @@ impl Drained {
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "drained {} consumers in {:?}", self.consumers.len(), self.took)?;
+        let consumers = if self.consumers.len() == 1 { "consumer" } else { "consumers" };
+        write!(f, "drained {} {consumers} in {:?}", self.consumers.len(), self.took)?;
         for consumer in &self.consumers {
             write!(f, "; {} at {}", consumer.consumer, consumer.settled_to)?;
             if let Some(left) = consumer.left {
@@ -128,29 +129,43 @@ impl Running {
 }
 
 /// Ends at the first signal that asks the process to stop: interrupt (Ctrl-C), or termination on Unix.
-pub async fn shutdown_signal() {
+///
+/// Signals are listened for from the call on, not only once the future is awaited: call it before the bundle starts, and
+/// a signal during the start is heard too.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn shutdown_signal() -> impl Future<Output = ()> + Send {
     #[cfg(unix)]
     {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    interrupted = tokio::signal::ctrl_c() => warn_of(interrupted).await,
-                }
+        use tokio::signal::unix::{Signal, SignalKind, signal};
+        let listening = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        async move {
+            let [terminate, interrupt] = listening.map(warn_of);
+            let heard = async |signal: Option<Signal>| match signal {
+                Some(mut signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            };
+            tokio::select! {
+                () = heard(terminate) => {}
+                () = heard(interrupt) => {}
             }
-            Err(error) => warn_of(Err(error)).await,
         }
     }
     #[cfg(not(unix))]
-    warn_of(tokio::signal::ctrl_c().await).await;
+    async {
+        if warn_of(tokio::signal::ctrl_c().await).is_none() {
+            std::future::pending().await
+        }
+    }
 }
 
 /// A signal that cannot be listened for never comes.
-async fn warn_of(listened: std::io::Result<()>) {
-    if let Err(error) = listened {
-        let error = &error as &dyn std::error::Error;
-        tracing::error!(error, "signals cannot be listened for: stop the bundle another way");
-        std::future::pending::<()>().await;
-    }
+fn warn_of<T>(listened: std::io::Result<T>) -> Option<T> {
+    listened
+        .inspect_err(|error| {
+            let error = error as &dyn std::error::Error;
+            tracing::error!(error, "signals cannot be listened for: stop the bundle another way");
+        })
+        .ok()
 }

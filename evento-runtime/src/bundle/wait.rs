@@ -149,6 +149,7 @@ impl Running {
         let consumer = member.control.status.snapshot().consumer;
         let stored = self.shared.store.consumers(self.name.clone()).await?;
         let of_consumer = stored.iter().filter(|stored| stored.consumer == consumer);
-        Ok(of_consumer.clone().count() > 0 && of_consumer.into_iter().all(|it| it.frontier >= position && it.open == 0))
+        Ok(of_consumer.clone().count() > 0
+            && of_consumer.into_iter().all(|it| it.frontier >= position && it.open + it.waiting == 0))
     }
 }

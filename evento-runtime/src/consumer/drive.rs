@@ -69,6 +69,9 @@ pub(super) struct Drive<'a> {
 /// After so many events handled without waiting, the consumer looks after everything else.
 const BURST: u32 = 64;
 
+/// The same after so long.
+const LONGEST_BURST: Duration = Duration::from_millis(2);
+
 /// Reads both clocks.
 pub(super) fn now(clock: Clock) -> Now {
     Now { since_start: clock.now(), wall: clock.recorded() }
@@ -127,9 +130,12 @@ impl<'a> Drive<'a> {
                     // There may be nothing to wait for: look up from the work, and go on.
                     self.out.wake_at = Some(self.now.since_start);
                 } else if ended_at_once {
-                    if !burst.is_multiple_of(BURST) {
+                    // Handlers that compute, or block, take time without ever waiting.
+                    let took = self.io.shared.clock.now().saturating_sub(self.now.since_start);
+                    if !burst.is_multiple_of(BURST) && took < LONGEST_BURST {
                         continue;
                     }
+                    burst = 0;
                     tokio::task::consume_budget().await;
                     if let Some(end) = self.look_around().await {
                         return end;

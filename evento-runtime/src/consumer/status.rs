@@ -135,6 +135,14 @@ impl StatusCell {
         });
     }
 
+    /// The consumer's task has ended without an order to: it panicked.
+    fn fell(&self) {
+        self.0.send_modify(|status| {
+            status.state = ConsumerState::Stopped;
+            status.trouble = Some("the consumer's task ended unexpectedly; restart the process".to_owned());
+        });
+    }
+
     /// Publishes how the engine stands. `trouble` is what keeps its reads or writes from being made.
     pub(crate) fn publish(&self, engine: &Engine, trouble: Option<&str>) {
         let failing = engine.failing();
@@ -158,6 +166,20 @@ impl StatusCell {
             status.held_aggregates = engine.keys_dead();
             status.failing = failing.map(FailingEvent::from);
         });
+    }
+}
+
+/// Tells of a consumer's task that ends without having stopped.
+#[derive(Debug)]
+pub(super) struct Fall(pub(super) Arc<StatusCell>);
+
+impl Drop for Fall {
+    fn drop(&mut self) {
+        let status = self.0.snapshot();
+        if status.state != ConsumerState::Stopped {
+            tracing::error!(consumer = %status.consumer, "the consumer's task ended unexpectedly; restart the process");
+            self.0.fell();
+        }
     }
 }
 

@@ -247,7 +247,7 @@ impl Engine {
                 self.drains.drains.remove(&id);
                 return;
             }
-            let Some(&handler) = self.config.routes.get(event.name()) else {
+            let Some(handler) = self.config.routes.get(event.name()) else {
                 self.counts.skipped += 1;
                 self.settle_drained(id, position);
                 continue;

@@ -4,7 +4,7 @@ use evento_core::{
     Aggregate, BoxFuture, Position, Segment, StartAt, Timestamp,
     store::{
         CheckpointStore, Claim, Commit, CommitError, ConsumerState, DeadEvent, Generation, HeldKey, Registration,
-        Replay, Reset, Revision, Started, StoreError, StoredConsumer, StoredRetry,
+        Replay, Reset, Revision, Started, StoreError, StoredConsumer, StoredRetry, WhyHeld,
     },
 };
 
@@ -213,12 +213,18 @@ impl CheckpointStore for MemoryStore {
     fn consumers(&self, bundle: String) -> BoxFuture<'_, Result<Vec<StoredConsumer>, StoreError>> {
         self.run(move |state, _| {
             let consumers = state.consumers.iter().filter(|(key, _)| key.bundle == bundle);
-            let segments = consumers.flat_map(|(key, consumer)| consumer.segments.iter().map(move |it| (key, it)));
-            let stored = segments.map(|(key, (segment, stored))| StoredConsumer {
+            let segments =
+                consumers.flat_map(|(key, consumer)| consumer.segments.iter().map(move |it| (key, consumer, it)));
+            let stored = segments.map(|(key, consumer, (segment, stored))| StoredConsumer {
                 consumer: key.clone(),
                 segment: *segment,
                 frontier: stored.frontier,
                 open: stored.open.len() as u64,
+                waiting: consumer
+                    .held
+                    .values()
+                    .filter(|held| held.why != WhyHeld::Dead && segment.contains(held.aggregate.key_hash()))
+                    .count() as u64,
                 generation: stored.generation,
                 written_at: stored.written_at,
             });

@@ -354,7 +354,9 @@ fn archive(
 fn stored_consumers(conn: &Connection, bundle: &str) -> Result<Vec<StoredConsumer>, Failure<StoreError>> {
     let mut select = conn.prepare_cached(
         "SELECT c.bundle, c.kind, c.name, c.version, c.context, s.number, s.mask, s.frontier, s.generation, \
-         s.written_at, (SELECT count(*) FROM evento_open o WHERE o.segment = s.segment) FROM evento_consumer c \
+         s.written_at, (SELECT count(*) FROM evento_open o WHERE o.segment = s.segment), \
+         (SELECT count(*) FROM evento_held h WHERE h.consumer = c.id AND h.why <> 'dead' \
+         AND h.key_hash & s.mask = s.number) FROM evento_consumer c \
          JOIN evento_checkpoint s ON s.consumer = c.id WHERE c.bundle = ?1 \
          ORDER BY c.kind, c.name, c.version, c.context, s.number, s.mask",
     )?;
@@ -366,6 +368,7 @@ fn stored_consumers(conn: &Connection, bundle: &str) -> Result<Vec<StoredConsume
             generation: Generation(row.get::<_, i64>(8)?.cast_unsigned()),
             written_at: row.get::<_, Option<i64>>(9)?.map(Timestamp),
             open: row.get::<_, i64>(10)?.cast_unsigned(),
+            waiting: row.get::<_, i64>(11)?.cast_unsigned(),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)

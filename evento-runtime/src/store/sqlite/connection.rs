@@ -100,12 +100,32 @@ pub(super) fn open_writer(store: &SqliteStore) -> Result<Connection, StoreError>
             },
         )?;
         conn.pragma_update(None, "cache_size", -16_384)?;
+        conn.pragma_update(None, "journal_size_limit", LONGEST_LOG)?;
         conn.set_prepared_statement_cache_capacity(128);
         Ok(())
     };
     set_up(&mut conn).map_err(|error| opening(&store.path, error))?;
     schema::create(&mut conn, &store.path)?;
     Ok(conn)
+}
+
+/// The write-ahead file is emptied when it has grown to so many bytes.
+const LONGEST_LOG: u32 = 64 * 1024 * 1024;
+
+/// Empties the write-ahead file if it has grown long.
+///
+/// SQLite's own checkpoints never get to its end while another writer of the file, the application's for example, leaves
+/// no moment without readers: this one waits for such a moment, shortly.
+pub(super) fn shorten_log(conn: &Connection) -> rusqlite::Result<()> {
+    let Some(path) = conn.path() else { return Ok(()) };
+    if std::fs::metadata(format!("{path}-wal")).is_ok_and(|log| log.len() <= u64::from(LONGEST_LOG)) {
+        return Ok(());
+    }
+    let patience: u32 = conn.query_one("PRAGMA busy_timeout", [], |row| row.get(0))?;
+    conn.busy_timeout(Duration::from_millis(100))?;
+    let shortened = conn.query_one("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+    conn.busy_timeout(Duration::from_millis(patience.into()))?;
+    shortened
 }
 
 /// Opens a reader's connection, on which nothing can be written.
@@ -175,5 +195,25 @@ mod tests {
         let _writer = open_writer(&store).expect("opens");
         let reader = open_reader(&store).expect("opens");
         reader.execute("DELETE FROM evento_event", []).expect_err("only reads");
+    }
+
+    /// A user of one file for log and read model saw it grow to gigabytes.
+    #[test]
+    fn a_long_write_ahead_file_is_used_from_its_beginning_again_although_readers_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::at(folder.path().join("long.db"));
+        let conn = open_writer(&store).unwrap();
+        conn.execute_batch("CREATE TABLE long (bytes BLOB); PRAGMA wal_autocheckpoint = 0").unwrap();
+        let length = || std::fs::metadata(folder.path().join("long.db-wal")).unwrap().len();
+        let fill = || {
+            for _ in 0..80 {
+                conn.execute("INSERT INTO long VALUES (zeroblob(1048576))", []).unwrap();
+            }
+        };
+        fill();
+        assert!(length() > u64::from(LONGEST_LOG));
+        shorten_log(&conn).unwrap();
+        conn.execute("DELETE FROM long", []).unwrap();
+        assert!(length() <= u64::from(LONGEST_LOG), "{}", length());
     }
 }

@@ -215,8 +215,16 @@ where
 }
 
 fn write_all(conn: &Connection, queue: &Queue, wakes: &Mutex<Vec<Wake>>) {
+    let mut groups = 0_u32;
     while let Some(first) = queue.next() {
         let appended = write_group(conn, queue, first);
+        groups = groups.wrapping_add(1);
+        if groups.is_multiple_of(64)
+            && let Err(error) = super::connection::shorten_log(conn)
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the write-ahead file cannot be shortened now; it grows until it can");
+        }
         if appended {
             let wakes = wakes.lock().unwrap_or_else(PoisonError::into_inner).clone();
             for wake in wakes {

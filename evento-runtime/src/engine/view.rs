@@ -1,0 +1,68 @@
+use std::fmt;
+
+use evento_core::{Position, store::Revision};
+
+use super::{Counts, Engine, Failing, active::Active};
+
+/// What people and tests ask.
+impl Engine {
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The last position admitted and settled.
+    pub(crate) fn frontier(&self) -> Position {
+        self.pending.frontier()
+    }
+
+    /// Everything at or below this position is settled, dead or parked.
+    pub(crate) fn settled_to(&self) -> Position {
+        let lowest = self.open.first().copied().into_iter().chain(self.keys.lowest_waiting()).min();
+        lowest.map_or(self.pending.frontier(), |open| open.just_before().min(self.pending.frontier()))
+    }
+
+    /// The last head a page told of.
+    pub(crate) fn head(&self) -> Position {
+        self.head
+    }
+
+    /// The event being handled or waiting for its next attempt, and how it stands.
+    pub(crate) fn failing(&self) -> Option<Failing> {
+        self.active.iter().chain(self.drains.actives()).find_map(Active::failing)
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// How many aggregates have events parked behind a dead one.
+    pub(crate) fn keys_dead(&self) -> usize {
+        self.keys.dead()
+    }
+
+    /// Whether nothing runs and nothing is left to write.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopping && self.running.is_none() && self.pending.is_clean()
+    }
+
+    /// The revision that the write under way replaces.
+    pub(crate) fn replaces(&self) -> Option<Revision> {
+        self.pending.replaces()
+    }
+
+    /// How many pages are in memory.
+    pub(crate) fn pages_held(&self) -> usize {
+        self.pages.len()
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("frontier", &self.pending.frontier())
+            .field("running", &self.running)
+            .field("active", &self.active)
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}
