@@ -198,6 +198,11 @@ impl Drains {
         self.queue.contains(aggregate) || self.drains.values().any(|drain| drain.aggregate == *aggregate)
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.drains.is_empty()
+    }
+
     /// The drains, beginning after the one that had the last turn.
     fn turns(&self) -> Vec<u64> {
         let later = self.drains.range(self.had_turn + 1..).map(|(id, _)| *id);

@@ -30,6 +30,11 @@ struct Run {
 }
 
 impl Requests {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.run.is_none() && self.queue.is_empty()
+    }
+
     /// Takes up what is open. Answers the letter to give up where the request under way has been stopped.
     pub(crate) fn update(&mut self, open: &[StoredRequest]) -> Option<Position> {
         self.queue.retain(|queued| open.iter().any(|request| request.id == queued.id));

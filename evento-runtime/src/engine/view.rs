@@ -40,6 +40,12 @@ impl Engine {
         self.keys.dead()
     }
 
+    /// Whether nothing has a place, is asked for or is left to write.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.active.is_none() && self.drains.is_empty() && self.requests.is_empty() && self.pending.is_clean()
+    }
+
     /// Whether nothing runs and nothing is left to write.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopping && self.running.is_none() && self.pending.is_clean()
