@@ -76,7 +76,6 @@ struct World {
     /// Successes by aggregate, in the order in which they happened, of the present generation of retries.
     handled: BTreeMap<Position, u32>,
     discarded: BTreeSet<Position>,
-    attempts: u64,
 }
 
 const NAMES: [&str; 3] = ["taken", "taken-too", "ignored"];
@@ -111,7 +110,6 @@ impl World {
             now: Now::default(),
             handled: BTreeMap::new(),
             discarded: BTreeSet::new(),
-            attempts: 0,
         }
     }
 
@@ -223,7 +221,11 @@ impl World {
             if let Some(start) = out.start.take() {
                 assert!(running.is_none(), "one attempt at a time");
                 assert!(!self.stored.letters.contains_key(&start.event.position()) || !requests.is_empty());
-                self.attempts += 1;
+                // 5.10: what has failed is stored before it is tried again.
+                if !self.stored.letters.contains_key(&start.event.position()) {
+                    let stored = self.stored.retries.get(&start.event.position());
+                    assert_eq!(start.attempt, stored.map_or(0, |retry| retry.attempts) + 1);
+                }
                 running = Some(start);
             }
             match self.random.below(3) {
