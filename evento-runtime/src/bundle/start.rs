@@ -24,11 +24,7 @@ impl BundleBuilder {
     pub async fn start(self) -> Result<Running, StartError> {
         let prepared = self.prepare()?;
         census::log(&prepared);
-        let store = prepared.store.open().await.map_err(|source| StartError::Open {
-            bundle: prepared.name.clone(),
-            store: prepared.store.describe(),
-            source,
-        })?;
+        let store = prepared.open().await?;
         if let Err(error) = register(&prepared, &*store).await {
             store.close().await;
             return Err(error);
@@ -37,7 +33,18 @@ impl BundleBuilder {
     }
 }
 
-async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(), StartError> {
+impl Prepared {
+    /// Opens the store: the first thing that is touched.
+    pub(super) async fn open(&self) -> Result<Arc<dyn Store>, StartError> {
+        self.store.open().await.map_err(|source| StartError::Open {
+            bundle: self.name.clone(),
+            store: self.store.describe(),
+            source,
+        })
+    }
+}
+
+pub(super) async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(), StartError> {
     let failed = |doing| {
         let bundle = prepared.name.clone();
         move |source| StartError::Store { bundle, doing, source }
