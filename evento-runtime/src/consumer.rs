@@ -14,7 +14,7 @@ use evento_core::{
     retry::Backoff,
     store::{Claim, ClaimOutcome, ClaimRequest, CommitError, Owner, Reset, Store, StoredRequest},
 };
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub use self::status::{ConsumerState, ConsumerStatus, FailingEvent};
@@ -46,8 +46,8 @@ pub(crate) struct Shared {
     pub(crate) interceptors: Arc<[Arc<dyn Interceptor>]>,
     pub(crate) owner: Owner,
     pub(crate) keeper: Keeper,
-    /// Bytes of events that may be in memory, in KiB.
-    pub(crate) buffer: Arc<Semaphore>,
+    /// How many bytes of events a page holds, so that two pages of every consumer fit into the bundle's bound.
+    pub(crate) page_bytes: usize,
     /// Changes whenever the log may have grown.
     pub(crate) wake: watch::Receiver<u64>,
     /// The stored requests that are open.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use evento_core::store::{Registration, Store};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -12,6 +12,7 @@ use super::{
     watcher::Watcher,
 };
 use crate::{
+    Settings,
     consumer::{Consumer, Keeper, Shared},
     store::process,
 };
@@ -65,6 +66,12 @@ pub(super) async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(
     Ok(())
 }
 
+/// How many bytes of events a page holds: a consumer has at most two in memory, the one it handles and the next, and each
+/// has its own share of the bound, which a consumer that is stuck does not take from the others.
+fn page_bytes(settings: &Settings, consumers: usize) -> usize {
+    settings.page.bytes.min(settings.buffer_bytes / (2 * consumers.max(1))).max(1)
+}
+
 fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let Prepared { name, settings, consumers, interceptors, classifiers, clock, .. } = prepared;
     let wake = watch::Sender::new(0_u64);
@@ -73,7 +80,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let keeper = Keeper::new(Arc::clone(&store), settings.claim.clone(), clock);
     let shared = Arc::new(Shared {
         store: Arc::clone(&store),
-        buffer: Arc::new(Semaphore::new(settings.buffer_bytes.div_ceil(1024))),
+        page_bytes: page_bytes(&settings, consumers.len()),
         clock,
         classifiers,
         interceptors,
@@ -113,4 +120,19 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     tasks.close();
     tracing::info!(bundle = name, owner = %shared.owner, "bundle started");
     Running::new(name, shared, members, tasks, kick, keeper_thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_pages_of_every_consumer_fit_into_the_bound_however_many_there_are() {
+        let settings = Settings::default();
+        for consumers in 0..1_000 {
+            let page = page_bytes(&settings, consumers);
+            assert!(page <= settings.page.bytes && 2 * page * consumers <= settings.buffer_bytes && page > 0);
+        }
+        assert_eq!(page_bytes(&settings, 16), settings.page.bytes);
+    }
 }

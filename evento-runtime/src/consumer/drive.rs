@@ -1,5 +1,4 @@
 use std::{
-    collections::VecDeque,
     future::poll_fn,
     hash::{BuildHasher, RandomState},
     sync::Arc,
@@ -12,7 +11,7 @@ use evento_core::{
     store::{Claim, CommitError, Filter, StoredRequest},
 };
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::{
     Command, Consumer, Kept,
@@ -50,8 +49,6 @@ pub(super) struct Drive<'a> {
 
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
     attempt: Option<(Slot, Attempt)>,
-    /// Room for each page that the engine holds.
-    permits: VecDeque<OwnedSemaphorePermit>,
     wake: watch::Receiver<u64>,
     requests: watch::Receiver<Arc<[StoredRequest]>>,
     /// The store's failure, and how often in a row it failed.
@@ -93,7 +90,6 @@ impl<'a> Drive<'a> {
             out: Output::default(),
             under_way: FuturesUnordered::new(),
             attempt: None,
-            permits: VecDeque::new(),
             trouble: None,
             failures: 0,
             look_again: None,
@@ -169,9 +165,6 @@ impl<'a> Drive<'a> {
         }
         for read in self.out.reads.drain(..) {
             self.under_way.push(Box::pin(self.io.clone().read(read, io::backoff(self.failures))));
-        }
-        while self.permits.len() > self.engine.pages_held() {
-            self.permits.pop_front();
         }
     }
 
@@ -273,7 +266,7 @@ impl<'a> Drive<'a> {
 
     fn done(&mut self, done: Done) -> Option<End> {
         match done {
-            Done::Page(Ok((page, permit))) => {
+            Done::Page(Ok(page)) => {
                 self.calm();
                 let held_back = page.more_above && page.scanned_to >= page.head;
                 self.look_again_after = match held_back {
@@ -281,7 +274,6 @@ impl<'a> Drive<'a> {
                     false => Duration::ZERO,
                 };
                 self.look_again = held_back.then(|| self.now.since_start + self.look_again_after);
-                self.permits.push_back(permit);
                 self.engine.page(page);
             }
             Done::Page(Err(error)) => {

@@ -55,11 +55,6 @@ impl Engine {
     pub(crate) fn replaces(&self) -> Option<Revision> {
         self.pending.replaces()
     }
-
-    /// How many pages are in memory.
-    pub(crate) fn pages_held(&self) -> usize {
-        self.pages.len()
-    }
 }
 
 impl fmt::Debug for Engine {
