@@ -8,6 +8,7 @@ mod claim;
 mod connection;
 mod dead_event;
 mod log;
+mod queue;
 mod request;
 mod schema;
 mod thread;

@@ -11,8 +11,9 @@ use super::{
     OpenSqlite,
     claim::{Fenced, consumer_key, fenced, position, renew_epoch, texts, to_json, unknown},
     connection::{Failure, after, now},
-    dead_event, log, request,
-    thread::Lane,
+    dead_event, log,
+    queue::Lane,
+    request,
 };
 use crate::store::decision;
 
@@ -354,11 +355,9 @@ fn archive(
 fn stored_consumers(conn: &Connection, bundle: &str) -> Result<Vec<StoredConsumer>, Failure<StoreError>> {
     let mut select = conn.prepare_cached(
         "SELECT c.bundle, c.kind, c.name, c.version, c.context, s.number, s.mask, s.frontier, s.generation, \
-         s.written_at, (SELECT count(*) FROM evento_open o WHERE o.segment = s.segment), \
-         (SELECT count(*) FROM evento_held h WHERE h.consumer = c.id AND h.why <> 'dead' \
-         AND h.key_hash & s.mask = s.number) FROM evento_consumer c \
-         JOIN evento_checkpoint s ON s.consumer = c.id WHERE c.bundle = ?1 \
-         ORDER BY c.kind, c.name, c.version, c.context, s.number, s.mask",
+         s.written_at, (SELECT count(*) FROM evento_open o WHERE o.segment = s.segment), (SELECT count(*) \
+         FROM evento_held h WHERE h.consumer = c.id AND h.why <> 'dead' AND h.key_hash & s.mask = s.number) \
+         FROM evento_consumer c JOIN evento_checkpoint s ON s.consumer = c.id WHERE c.bundle = ?1 ORDER BY c.kind, c.name, c.version, c.context, s.number, s.mask",
     )?;
     let rows = select.query_map([bundle], |row| {
         Ok(StoredConsumer {
