@@ -24,6 +24,8 @@ pub struct DrainedConsumer {
     pub settled_to: Position,
     /// The event whose handler was cut off, if one was: it is delivered again after the next start.
     pub left: Option<Position>,
+    /// The process that consumed, where it was another.
+    pub held_by: Option<String>,
     /// Whether it let its claim go. If not, its handler never returned, and the claim runs out by itself.
     pub released: bool,
 }
@@ -41,7 +43,10 @@ impl fmt::Display for Drained {
         let consumers = if self.consumers.len() == 1 { "consumer" } else { "consumers" };
         write!(f, "drained {} {consumers} in {:?}", self.consumers.len(), self.took)?;
         for consumer in &self.consumers {
-            write!(f, "; {} at {}", consumer.consumer, consumer.settled_to)?;
+            match &consumer.held_by {
+                Some(owner) => write!(f, "; {} consumed by {owner}", consumer.consumer)?,
+                None => write!(f, "; {} at {}", consumer.consumer, consumer.settled_to)?,
+            }
             if let Some(left) = consumer.left {
                 write!(f, ", left the event at {left}")?;
             } else if !consumer.released {
@@ -122,6 +127,7 @@ impl Running {
             consumer: status.consumer,
             settled_to: status.settled_to,
             left: status.left,
+            held_by: status.held_by,
             released: status.state == ConsumerState::Stopped,
         });
         Drained { consumers: consumers.collect(), took }

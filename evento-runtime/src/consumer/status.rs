@@ -52,7 +52,7 @@ pub struct ConsumerStatus {
     pub held_by: Option<String>,
     /// What keeps it from going on at all: the store's failure, told until it is over.
     pub trouble: Option<String>,
-    /// The last position admitted.
+    /// The last position admitted. This and what follows is what this process has seen: nothing while it only waits.
     pub frontier: Position,
     /// Everything at or below this is settled; dead and parked events count as settled.
     pub settled_to: Position,
@@ -62,7 +62,8 @@ pub struct ConsumerStatus {
     pub handled: u64,
     /// Events skipped: their handler is gone, or they had been settled before.
     pub skipped: u64,
-    /// Events given up since the claim was taken.
+    /// Events given up since the claim was taken, whatever became of them later: a dead event queue's `depth` counts what
+    /// is there now.
     pub dead: u64,
     /// Events parked behind a dead one since the claim was taken.
     pub parked: u64,

@@ -6,6 +6,7 @@
 mod checkpoint;
 mod claim;
 mod connection;
+mod consumer;
 mod dead_event;
 mod log;
 mod queue;

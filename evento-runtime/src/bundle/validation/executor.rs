@@ -136,8 +136,12 @@ fn not_registered(
         None => register,
     };
     let what = format!("{} names executor `{name}`, which is not registered", handler_name(component, handler));
-    Problem::new(what, cure).at(handler.location).note(known)
+    Problem::new(what, cure).at(handler.location).note(known).note(NOT_BUILT)
 }
+
+/// What a handler under an executor is told besides, for as long as executors do not run them.
+const NOT_BUILT: &str =
+    "this version checks executors and does not run them yet: without `executor` the handler runs inline";
 
 /// Refuses handlers under an executor for as long as executors do not run them.
 pub(super) fn parallel_not_built(
@@ -177,11 +181,12 @@ mod tests {
             [concat!(
                 "projector `Misspelt`: `on_total` (src/orders.rs:31) names executor `read-modle`, which is not registered\n",
                 "registered: `read-model`, `audit`; did you mean `read-model`?\n",
+                "this version checks executors and does not run them yet: without `executor` the handler runs inline\n",
                 "write `executor = \"read-model\"`, or register it: `.executor(ConsumerExecutor::tasks(\"read-modle\", 64))`"
             )]
         );
         let text = problems_of(shop().provide(Misspelt), &[]);
-        assert!(text[0].contains("registered: none\nregister it:"), "{text:?}");
+        assert!(text[0].contains("registered: none\n") && text[0].contains("\nregister it:"), "{text:?}");
     }
 
     #[test]

@@ -1,15 +1,15 @@
 use evento_core::{
     Aggregate, BoxFuture, ConsumerKey, Position, Segment, StartAt, Timestamp,
     store::{
-        CheckpointStore, Claim, Commit, CommitError, ConsumerState, Epoch, Generation, HeldKey, Registration, Replay,
-        Reset, Revision, Started, StoreError, StoredConsumer, StoredRetry, WhyHeld,
+        CheckpointStore, Claim, Commit, CommitError, ConsumerState, Epoch, HeldKey, Registration, Replay, Reset,
+        Revision, Started, StoreError, StoredConsumer, StoredRetry, WhyHeld,
     },
 };
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::{
     OpenSqlite,
-    claim::{Fenced, consumer_key, fenced, position, renew_epoch, texts, to_json, unknown},
+    claim::{Fenced, fenced, position, renew_epoch, texts, to_json, unknown},
     connection::{Failure, after, now},
     dead_event, log,
     queue::Lane,
@@ -352,27 +352,6 @@ fn archive(
     Ok(())
 }
 
-fn stored_consumers(conn: &Connection, bundle: &str) -> Result<Vec<StoredConsumer>, Failure<StoreError>> {
-    let mut select = conn.prepare_cached(
-        "SELECT c.bundle, c.kind, c.name, c.version, c.context, s.number, s.mask, s.frontier, s.generation, \
-         s.written_at, (SELECT count(*) FROM evento_open o WHERE o.segment = s.segment), (SELECT count(*) \
-         FROM evento_held h WHERE h.consumer = c.id AND h.why <> 'dead' AND h.key_hash & s.mask = s.number) \
-         FROM evento_consumer c JOIN evento_checkpoint s ON s.consumer = c.id WHERE c.bundle = ?1 ORDER BY c.kind, c.name, c.version, c.context, s.number, s.mask",
-    )?;
-    let rows = select.query_map([bundle], |row| {
-        Ok(StoredConsumer {
-            consumer: consumer_key(row, 0)?,
-            segment: Segment { number: row.get(5)?, mask: row.get(6)? },
-            frontier: position(row, 7)?,
-            generation: Generation(row.get::<_, i64>(8)?.cast_unsigned()),
-            written_at: row.get::<_, Option<i64>>(9)?.map(Timestamp),
-            open: row.get::<_, i64>(10)?.cast_unsigned(),
-            waiting: row.get::<_, i64>(11)?.cast_unsigned(),
-        })
-    })?;
-    Ok(rows.collect::<Result<_, _>>()?)
-}
-
 impl CheckpointStore for OpenSqlite {
     fn register(&self, consumers: Vec<Registration>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.threads.write(Lane::Other, move |conn| self::register(conn, &consumers))
@@ -396,6 +375,6 @@ impl CheckpointStore for OpenSqlite {
     }
 
     fn consumers(&self, bundle: String) -> BoxFuture<'_, Result<Vec<StoredConsumer>, StoreError>> {
-        self.threads.read(move |conn| stored_consumers(conn, &bundle))
+        self.threads.read(move |conn| super::consumer::stored_consumers(conn, &bundle))
     }
 }

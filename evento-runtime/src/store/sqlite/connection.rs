@@ -155,11 +155,14 @@ fn write_ahead(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {
     }
 }
 
-fn opening(path: &Path, error: rusqlite::Error) -> StoreError {
-    let path = path.display();
+fn opening(file: &Path, error: rusqlite::Error) -> StoreError {
+    let path = file.display();
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             StoreError::Refused(format!("`{path}` is not a sqlite database: name another file, or move this one away"))
+        }
+        Some(ErrorCode::CannotOpen) if file.is_dir() => {
+            StoreError::Refused(format!("`{path}` is a folder: name a file in it"))
         }
         Some(ErrorCode::CannotOpen) => StoreError::Refused(format!(
             "`{path}` cannot be opened or created: its folder must exist, and this user must be allowed to write there"
