@@ -8,7 +8,7 @@ use evento_core::{
     Timestamp,
     store::{AppendError, CommitError, StoreError},
 };
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
 use super::{SqliteStore, Synchronous, schema};
 
@@ -88,6 +88,7 @@ pub(super) fn open_writer(store: &SqliteStore) -> Result<Connection, StoreError>
     let mut conn = Connection::open_with_flags(&store.path, flags).map_err(|error| opening(&store.path, error))?;
     let set_up = |conn: &mut Connection| {
         conn.busy_timeout(store.busy_timeout)?;
+        keep_plans(conn)?;
         // Reads the header, and so finds out whether this is a database at all, before anything is written.
         conn.query_one("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))?;
         write_ahead(conn, store.busy_timeout)?;
@@ -134,12 +135,18 @@ pub(super) fn open_reader(store: &SqliteStore) -> Result<Connection, StoreError>
     let conn = Connection::open_with_flags(&store.path, flags).map_err(|error| opening(&store.path, error))?;
     let set_up = || {
         conn.busy_timeout(store.busy_timeout)?;
+        keep_plans(&conn)?;
         conn.pragma_update(None, "query_only", true)?;
         conn.set_prepared_statement_cache_capacity(64);
         Ok(())
     };
     set_up().map_err(|error| opening(&store.path, error))?;
     Ok(conn)
+}
+
+/// Has a prepared statement keep its plan: otherwise each new value of a parameter has SQLite parse and plan it again.
+fn keep_plans(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// Turns write-ahead mode on. SQLite does not wait for others here, whatever the busy timeout says.
@@ -176,6 +183,8 @@ fn opening(file: &Path, error: rusqlite::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
 
     #[test]
@@ -198,6 +207,21 @@ mod tests {
         let _writer = open_writer(&store).expect("opens");
         let reader = open_reader(&store).expect("opens");
         reader.execute("DELETE FROM evento_event", []).expect_err("only reads");
+    }
+
+    #[test]
+    fn a_new_value_of_a_parameter_does_not_plan_its_statement_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::at(folder.path().join("shop.db"));
+        let writer = open_writer(&store).expect("opens");
+        for conn in [&writer, &open_reader(&store).expect("opens")] {
+            let sql = "SELECT position FROM evento_event WHERE position > ?1 LIMIT ?2";
+            let mut select = conn.prepare(sql).expect("a statement");
+            for after in 0..3 {
+                assert!(!select.exists((after, 1000)).expect("answers"));
+            }
+            assert_eq!(select.get_status(StatementStatus::RePrepare), 0);
+        }
     }
 
     /// A user of one file for log and read model saw it grow to gigabytes.
