@@ -68,7 +68,7 @@ impl Attempts {
     }
 
     async fn handle(&self, handler: &HandlerDescriptor, start: Start) -> Result<(), Failure> {
-        let event = (handler.event.decode)(start.event.payload())
+        let event = (handler.event.decode)(&start.event)
             .map_err(|error| Failure { kind: FailureKind::Undecodable, cause: chain(&anyhow::Error::new(error)) })?;
         let context = Context::new(start.event, Arc::clone(&self.spec.key), start.attempt, start.replay, self.epoch);
         let called = async {
