@@ -126,9 +126,11 @@ impl<'a> Drive<'a> {
                     // There may be nothing to wait for: look up from the work, and go on.
                     self.out.wake_at = Some(self.now.since_start);
                 } else if ended_at_once {
-                    // Handlers that compute, or block, take time without ever waiting.
-                    let took = self.io.shared.clock.now().saturating_sub(self.now.since_start);
-                    if !burst.is_multiple_of(BURST) && took < LONGEST_BURST {
+                    // Handlers that compute, or block, take time without ever waiting. Looked at after the first event of a
+                    // burst and then ever more seldom: a slow handler ends each burst at its first, a quick one pays little.
+                    let is_long = burst.is_power_of_two()
+                        && self.io.shared.clock.now().saturating_sub(self.now.since_start) >= LONGEST_BURST;
+                    if !burst.is_multiple_of(BURST) && !is_long {
                         continue;
                     }
                     burst = 0;
