@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{__private::retry_under_executor, BoxFuture, Context, Event, ExecutorName, Location};
+use crate::{__private::retry_under_executor, BoxFuture, Context, Event, ExecutorName, Location, RecordedEvent};
 
 /// A component or a decoded event, with its type forgotten.
 pub type Erased = dyn Any + Send + Sync;
@@ -13,7 +13,7 @@ pub type Erased = dyn Any + Send + Sync;
 pub type Call = for<'a> fn(&'a Erased, &'a Erased, &'a Context) -> BoxFuture<'a, Result<(), anyhow::Error>>;
 
 /// Decodes the payload of one event type.
-pub type Decode = fn(&[u8]) -> Result<Box<Erased>, DecodeError>;
+pub type Decode = fn(&RecordedEvent) -> Result<Box<Erased>, DecodeError>;
 
 /// A payload that is not what the event's type says.
 #[derive(Debug, thiserror::Error)]
@@ -50,12 +50,16 @@ impl EventType {
             aggregate: E::AGGREGATE,
             type_id: TypeId::of::<E>,
             type_name: std::any::type_name::<E>,
-            decode: |payload| match serde_json::from_slice::<E>(payload) {
+            decode: |event| match event.payload_text().ok_or_else(no_text).and_then(serde_json::from_str::<E>) {
                 Ok(event) => Ok(Box::new(event)),
                 Err(source) => Err(DecodeError { event: E::NAME, source }),
             },
         }
     }
+}
+
+fn no_text() -> serde_json::Error {
+    serde::de::Error::custom("it is not UTF-8, as JSON is")
 }
 
 impl fmt::Debug for EventType {

@@ -41,7 +41,8 @@ pub struct Settings {
     /// How much is read at once.
     pub page: PageSettings,
     /// How many bytes of events all consumers of the bundle hold in memory: 256 MiB; no less than `page.bytes` and
-    /// `payload_limit`.
+    /// `payload_limit`. It is shared out evenly: with many consumers their pages are smaller, but for one event that is
+    /// larger by itself.
     pub buffer_bytes: usize,
     /// Checkpoints: how often they are written.
     pub checkpoint: CheckpointSettings,

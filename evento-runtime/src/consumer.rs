@@ -17,7 +17,7 @@ use evento_core::{
     retry::Backoff,
     store::{Claim, ClaimOutcome, ClaimRequest, CommitError, Owner, Reset, Store, StoredRequest},
 };
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{
@@ -30,6 +30,7 @@ pub(crate) use self::{
 use self::{
     drive::{Drive, End},
     keeper::Kept,
+    status::Fall,
 };
 pub use self::{
     status::{ConsumerState, ConsumerStatus, FailingEvent},
@@ -53,8 +54,8 @@ pub(crate) struct Shared {
     pub(crate) interceptors: Arc<[Arc<dyn Interceptor>]>,
     pub(crate) owner: Owner,
     pub(crate) keeper: Keeper,
-    /// Bytes of events that may be in memory, in KiB.
-    pub(crate) buffer: Arc<Semaphore>,
+    /// How many bytes of events a page holds, so that two pages of every consumer fit into the bundle's bound.
+    pub(crate) page_bytes: usize,
     /// Changes whenever the log may have grown.
     pub(crate) wake: watch::Receiver<u64>,
     /// The stored requests that are open.
@@ -109,6 +110,7 @@ impl Consumer {
 
     /// Consumes until the bundle stops. Takes its claim again whenever it was lost.
     pub(crate) async fn run(mut self) {
+        let _fall = Fall(Arc::clone(&self.status));
         let mut claimed = None;
         // Kept over the store's failures, and let go only in order.
         let mut held = None;
@@ -265,7 +267,7 @@ impl Consumer {
             executors: executors.iter().map(|executor| limits(executor)).collect(),
             mode: self.spec.mode,
             start_ahead: settings.start_ahead,
-            max_bytes: settings.page.bytes,
+            max_bytes: self.shared.page_bytes,
             #[cfg(feature = "simulation")]
             mutant: None,
             on_dead: self.spec.component.on_dead,

@@ -18,6 +18,7 @@ mod lane;
 mod order;
 mod pending;
 mod request;
+mod route;
 mod settle;
 mod slot;
 #[cfg(test)]
@@ -25,7 +26,7 @@ mod tests;
 mod view;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -43,6 +44,7 @@ pub(crate) use self::{
     breaker::Breaker,
     order::OutOfOrder,
     pending::Cadence,
+    route::Routes,
     slot::{LaneId, SlotId},
 };
 use self::{
@@ -104,7 +106,7 @@ pub(crate) struct Limits {
 pub(crate) struct Config {
     pub(crate) mode: CheckpointMode,
     /// Handlers by event name.
-    pub(crate) routes: HashMap<String, usize>,
+    pub(crate) routes: Routes,
     pub(crate) policies: Vec<Policy>,
     pub(crate) executors: Vec<Limits>,
     /// Starts that may be recorded beyond the permits there are, under `OnStart`.

@@ -18,8 +18,8 @@ pub mod store;
 pub mod testing;
 
 pub use bundle::{
-    Bundle, BundleBuilder, DeadEvents, Drained, DrainedConsumer, Log, Problem, Report, Request, Running, ShutdownError,
-    StartError, WaitError, shutdown_signal,
+    Bundle, BundleBuilder, DeadEvents, Drained, DrainedConsumer, Log, Problem, Report, Request, ResetError, Running,
+    ShutdownError, StartError, WaitError, shutdown_signal,
 };
 pub use config::{
     CheckpointSettings, ClaimSettings, ComponentSettings, ExecutorSettings, PageSettings, RetrySettings, Settings,

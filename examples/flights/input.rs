@@ -121,6 +121,7 @@ struct Line {
 }
 
 fn parse(line: &[u8]) -> anyhow::Result<NewEvent> {
+    anyhow::ensure!(!line.trim_ascii().is_empty(), "the line is empty: take it out");
     let Line { r#type, aircraft, at, mut data } = serde_json::from_slice(line).map_err(without_line)?;
     data.insert("aircraft".to_owned(), aircraft);
     data.insert("at".to_owned(), at);

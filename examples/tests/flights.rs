@@ -170,7 +170,7 @@ fn a_line_that_is_no_known_event_is_refused_like_a_malformed_one() {
     let broken = week_with(3, &week().lines().nth(2).unwrap().replace("\"N619AA\"", "\"\""));
     assert_refused(&run(&folder, Some(&broken)), 3, &["aggregate id"]);
     let broken = week_with(3, "");
-    assert_refused(&run(&folder, Some(&broken)), 3, &["EOF"]);
+    assert_refused(&run(&folder, Some(&broken)), 3, &["the line is empty"]);
     assert_eq!(folder.appended(), 2);
 }
 

@@ -14,12 +14,19 @@ use evento_core::{
     store::{Append, EventLog, Expected, Filter, OpenStore, ReadLog},
 };
 use evento_runtime::{Bundle, Settings, store::MemoryStore};
+use rusqlite::{Connection, params};
 use tokio::sync::Notify;
 
-use crate::support::{Case, Measured, Pair, runtime};
+use crate::{
+    sqlite,
+    support::{Case, Measured, Pair, runtime, timed},
+};
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case { name: "inline_memory", events: 1_000_000, rounds: 7, make: memory }]
+    vec![
+        Case { name: "inline_memory", events: 1_000_000, rounds: 7, make: memory },
+        Case { name: "inline_sqlite", events: 400_000, rounds: 9, make: sqlite },
+    ]
 }
 
 #[projector]
@@ -59,12 +66,12 @@ impl Counter {
 }
 
 /// Appends `events` events of `keys` aggregates.
-pub(crate) async fn fill(log: &dyn EventLog, events: usize, keys: usize) {
+pub(crate) async fn fill(log: &(impl EventLog + ?Sized), events: usize, keys: usize) {
     fill_with(log, events, |number| Measured::stored(number, keys)).await;
 }
 
 /// Appends `events` events.
-pub(crate) async fn fill_with(log: &dyn EventLog, events: usize, event: impl Fn(usize) -> NewEvent) {
+pub(crate) async fn fill_with(log: &(impl EventLog + ?Sized), events: usize, event: impl Fn(usize) -> NewEvent) {
     for first in (0..events).step_by(1000) {
         let batch = (first..events.min(first + 1000)).map(&event).collect();
         log.append(Append { expected: Expected::Any, events: batch }).await.unwrap();
@@ -109,7 +116,7 @@ fn memory(events: usize) -> Pair {
     Pair {
         raw: Box::new(move || {
             let (counter, stored) = (Counter::of(events), stored.clone());
-            crate::support::timed(&raw_runtime, async move {
+            timed(&raw_runtime, async move {
                 for event in &stored {
                     let event: Measured = serde_json::from_slice(event.payload()).unwrap();
                     counter.boxed(&event).await.unwrap();
@@ -126,4 +133,59 @@ fn memory(events: usize) -> Pair {
             })
         }),
     }
+}
+
+/// Raw: pages of 1,000, each row decoded and one boxed call made for it, a checkpoint for each page. The columns are
+/// those that a loop by hand cannot do without.
+fn sqlite(events: usize) -> Pair {
+    let runtime = runtime();
+    let (directory, store) = sqlite::stored(&runtime, async |store| fill(store, events, 10_000).await);
+    let (path, raw_runtime, mut round) = (store.path().to_owned(), Arc::clone(&runtime), 0);
+    Pair {
+        raw: Box::new(move || {
+            let (counter, conn) = (Counter::of(events), sqlite::raw(&path));
+            timed(&raw_runtime, async move {
+                let mut after = 0;
+                while let Some(last) = page(&conn, after, &counter).await {
+                    after = last;
+                }
+                assert_eq!(counter.left.load(Ordering::Relaxed), 0);
+            })
+        }),
+        ours: Box::new(move || {
+            round += 1;
+            let (name, store, _kept) = (format!("round-{round}"), store.clone(), &directory);
+            runtime.block_on(consume(name, store, events))
+        }),
+    }
+}
+
+/// Handles one page, and answers where it ended.
+async fn page(conn: &Connection, after: i64, counter: &Counter) -> Option<i64> {
+    let mut last = None;
+    {
+        let mut select = conn
+            .prepare_cached(
+                "SELECT position, name, payload FROM evento_event WHERE position > ?1 ORDER BY position LIMIT 1000",
+            )
+            .unwrap();
+        let mut rows = select.query([after]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            if row.get_ref(1).unwrap().as_str().unwrap() == "bench.measured" {
+                let event: Measured = serde_json::from_slice(row.get_ref(2).unwrap().as_blob().unwrap()).unwrap();
+                counter.boxed(&event).await.unwrap();
+            }
+            last = Some(row.get::<_, i64>(0).unwrap());
+        }
+    }
+    if let Some(last) = last {
+        conn.prepare_cached(
+            "INSERT INTO evento_checkpoint (segment, consumer, number, mask, revision, generation, frontier, names) \
+             VALUES (1000000, 1000000, 0, 0, 0, 0, ?1, '') ON CONFLICT (segment) DO UPDATE SET frontier = ?1",
+        )
+        .unwrap()
+        .execute(params![Position::new(last.cast_unsigned()).to_bytes()])
+        .unwrap();
+    }
+    last
 }

@@ -93,13 +93,10 @@ pub(crate) fn runtime() -> Arc<tokio::runtime::Runtime> {
 }
 
 /// How long a future takes on a runtime.
-pub(crate) fn timed<F: Future + Send + 'static>(runtime: &tokio::runtime::Runtime, future: F) -> Duration
-where
-    F::Output: Send,
-{
+pub(crate) fn timed(runtime: &tokio::runtime::Runtime, future: impl Future<Output = ()>) -> Duration {
     runtime.block_on(async {
         let began = Instant::now();
-        drop(future.await);
+        future.await;
         began.elapsed()
     })
 }

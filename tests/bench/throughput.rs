@@ -2,10 +2,20 @@
 //!
 //! `cargo bench -p evento-tests --bench throughput` runs every case, `-- NAME..` those named. A case prints the medians
 //! of its rounds: `case=NAME ours=EVENTS_PER_S raw=EVENTS_PER_S ratio=R`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    missing_docs,
+    unreachable_pub,
+    missing_debug_implementations,
+    reason = "a benchmark prints, and fails by panicking"
+)]
 
 mod append;
 mod inline;
 mod parallel;
+mod sqlite;
 mod support;
 
 use support::Case;

@@ -167,3 +167,51 @@ async fn a_store_that_fails_while_a_claim_is_taken_up_delays_the_consumer_and_no
     assert_eq!(test.checkpoint::<Forever>().await.unwrap(), at(1));
     test.shutdown().await.unwrap();
 }
+
+/// B49 and rule 8.2: claims are renewed on a thread of their own, which a handler that blocks cannot delay.
+#[test]
+fn b49_a_handler_that_blocks_the_only_thread_of_its_runtime_delays_no_renewal() {
+    let store = MemoryStore::new();
+    let (blocks, blocked) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let probe = Probe::doing(move |_| {
+        blocks.send(()).unwrap();
+        released.lock().unwrap().recv().unwrap();
+        async { Ok(()) }
+    });
+    let bundle = evento_runtime::Bundle::builder("blocked").store(store.clone()).only_provided();
+    let short = crate::kit::settings(|settings| {
+        settings.claim.time_to_live = Duration::from_secs(2);
+        settings.claim.renew_every = Duration::from_millis(200);
+    });
+    let bundle = bundle.settings(short).provide(Forever(probe));
+    let consuming = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let running = bundle.start().await.unwrap();
+            let appended = running.log().append(evento_core::store::Expected::Any, [happened("a", 1)]).await.unwrap();
+            running.wait_for::<Forever>(appended).await.unwrap();
+            running.shutdown().await.unwrap();
+        });
+    });
+    blocked.recv().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        use evento_core::store::Store;
+        let store: Arc<dyn Store> = evento_core::store::OpenStore::open(&store).await.unwrap();
+        let until = || async {
+            let claims = store.claims("blocked".to_owned()).await.unwrap();
+            claims[0].owner.clone().unwrap().1
+        };
+        let first = until().await;
+        // Twice its time to live: without renewals it would have run out long before.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(4) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(until().await.0 >= first.0 + 3_000_000, "it was not renewed");
+    });
+    release.send(()).unwrap();
+    consuming.join().unwrap();
+}

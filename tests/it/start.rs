@@ -248,3 +248,31 @@ async fn e12_caught_up_means_settled_up_to_the_head_with_skipped_events_too() {
     test.running().wait_for::<Forever>(last).await.unwrap();
     assert_eq!(test.running().consumers()[0].settled_to, last);
 }
+
+/// Rule 9.3: a stopped consumer is reset without a handler being called; one that runs is refused by who runs it.
+#[tokio::test(start_paused = true)]
+async fn rule_9_3_a_component_of_a_bundle_that_runs_nowhere_is_reset_before_its_next_start() {
+    let store = MemoryStore::new();
+    let probe = Probe::new();
+    let bundle = || {
+        let bundle = evento_runtime::Bundle::builder("stopped").store(store.clone()).only_provided();
+        bundle.provide(Forever(probe.clone()))
+    };
+    let running = bundle().start().await.unwrap();
+    let events = (1..=3).map(|number| happened("a", number));
+    let last = running.log().append(evento_core::store::Expected::Any, events).await.unwrap();
+    running.wait_for::<Forever>(last).await.unwrap();
+    let refused = bundle().reset::<Forever>(Position::BEGINNING).await.unwrap_err();
+    assert!(matches!(&refused, evento_runtime::ResetError::Runs { .. }), "{refused}");
+    running.shutdown().await.unwrap();
+    probe.forget();
+
+    bundle().reset::<Forever>(Position::new(1)).await.unwrap();
+    assert!(probe.calls().is_empty());
+    let running = bundle().start().await.unwrap();
+    running.wait_until_caught_up(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(probe.numbers(), [2, 3]);
+    running.shutdown().await.unwrap();
+    let error = bundle().reset::<Forever>(Position::new(99)).await.unwrap_err();
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("frontier"), "{error:?}");
+}

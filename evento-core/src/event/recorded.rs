@@ -14,8 +14,25 @@ pub struct RecordedEvent {
     key_hash: u64,
     oversize: Option<u64>,
     /// id, name, context, aggregate type, aggregate id, metadata; then the payload.
-    bytes: Box<[u8]>,
+    content: Content,
     ends: [u32; 6],
+}
+
+/// What is text is checked once, so that neither its parts nor the decoder look at it again.
+#[derive(Clone)]
+enum Content {
+    Text(Box<str>),
+    /// The payload is none.
+    Bytes(Box<[u8]>),
+}
+
+impl Content {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
 }
 
 /// The parts of a [`RecordedEvent`], borrowed: what a store fills in.
@@ -63,7 +80,10 @@ impl RecordedEvent {
             recorded_at: parts.recorded_at,
             key_hash: key_hash(parts.aggregate.kind, parts.aggregate.id),
             oversize: parts.oversize,
-            bytes: bytes.into_boxed_slice(),
+            content: match String::from_utf8(bytes) {
+                Ok(text) => Content::Text(text.into_boxed_str()),
+                Err(no_text) => Content::Bytes(no_text.into_bytes().into_boxed_slice()),
+            },
             ends,
         }
     }
@@ -71,7 +91,11 @@ impl RecordedEvent {
     fn text(&self, index: usize) -> &str {
         let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
         // Cut along the borders of the `&str`s it was built from.
-        str::from_utf8(&self.bytes[start..self.ends[index] as usize]).unwrap_or_default()
+        let part = start..self.ends[index] as usize;
+        match &self.content {
+            Content::Text(text) => &text[part],
+            Content::Bytes(bytes) => str::from_utf8(&bytes[part]).unwrap_or_default(),
+        }
     }
 
     /// Its place in the source.
@@ -125,7 +149,16 @@ impl RecordedEvent {
     /// The payload, as it was appended. Empty where [`oversize`](Self::oversize) says so.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
-        &self.bytes[self.ends[5] as usize..]
+        &self.content.as_bytes()[self.ends[5] as usize..]
+    }
+
+    /// The payload as text, which JSON is; `None` where it is no UTF-8.
+    #[must_use]
+    pub fn payload_text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(text) => Some(&text[self.ends[5] as usize..]),
+            Content::Bytes(_) => None,
+        }
     }
 
     /// The payload's size in bytes, where it was over the reader's limit and was left in the log.
@@ -149,7 +182,7 @@ impl RecordedEvent {
     /// How much memory the event's bytes take: what buffers are bounded by.
     #[must_use]
     pub fn size(&self) -> usize {
-        size_of::<Self>() + self.bytes.len()
+        size_of::<Self>() + self.content.as_bytes().len()
     }
 }
 
@@ -164,5 +197,35 @@ impl fmt::Debug for RecordedEvent {
             .field("sequence", &self.sequence)
             .field("payload", &String::from_utf8_lossy(self.payload()))
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_payload(payload: &[u8]) -> RecordedEvent {
+        RecordedEvent::new(RecordedParts {
+            position: Position::new(1),
+            id: "é-1",
+            name: "order.placed",
+            context: "default",
+            aggregate: AggregateRef { kind: "order", id: "ü" },
+            sequence: Sequence(1),
+            metadata: "",
+            payload,
+            oversize: None,
+            recorded_at: Timestamp(0),
+        })
+    }
+
+    #[test]
+    fn the_parts_come_back_whether_the_payload_is_text_or_not() {
+        for (payload, text) in [(&b"{}"[..], Some("{}")), (b"", Some("")), (b"{\xff}", None), (b"\x80", None)] {
+            let event = with_payload(payload);
+            assert_eq!((event.payload(), event.payload_text()), (payload, text));
+            assert_eq!((event.id(), event.name(), event.context()), ("é-1", "order.placed", "default"));
+            assert_eq!((event.aggregate(), event.metadata_json()), (AggregateRef { kind: "order", id: "ü" }, ""));
+        }
     }
 }

@@ -186,8 +186,8 @@ pub struct StoredConsumer {
     pub frontier: Position,
     /// How many positions are open below it.
     pub open: u64,
-    /// How many aggregates have held events below it that are neither dead nor parked.
-    pub held: u64,
+    /// How many aggregates are held for another reason than a dead event: what is behind them is unsettled too.
+    pub waiting: u64,
     /// The last reset.
     pub generation: Generation,
     /// When its checkpoint was last written, by the store's clock; `None` where it never was.

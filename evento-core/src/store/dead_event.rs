@@ -75,7 +75,9 @@ pub struct DeadEvent {
 }
 
 /// Which letters to list: all the given parts must fit.
-#[derive(Clone, Debug, Default)]
+///
+/// By default the first 100 of all.
+#[derive(Clone, Debug)]
 pub struct DeadFilter {
     /// Of this event name.
     pub name: Option<String>,
@@ -87,6 +89,12 @@ pub struct DeadFilter {
     pub after: Position,
     /// The most letters to list; at least 1.
     pub limit: usize,
+}
+
+impl Default for DeadFilter {
+    fn default() -> Self {
+        Self { name: None, aggregate: None, reason: None, after: Position::BEGINNING, limit: 100 }
+    }
 }
 
 /// A page of letters.

@@ -1,4 +1,4 @@
-use std::{fmt, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use evento_core::{ConsumerKey, Position};
 use tokio::time::Instant;
@@ -25,6 +25,8 @@ pub struct DrainedConsumer {
     /// The events whose handlers were cut off: they are delivered again after the next start, or, where the checkpoint
     /// had passed them, are dead events now.
     pub left: Vec<Position>,
+    /// The process that consumed, where it was another.
+    pub held_by: Option<String>,
     /// Whether it let its claim go. If not, its handler never returned, and the claim runs out by itself.
     pub released: bool,
 }
@@ -39,9 +41,13 @@ impl Drained {
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "drained {} consumers in {:?}", self.consumers.len(), self.took)?;
+        let consumers = if self.consumers.len() == 1 { "consumer" } else { "consumers" };
+        write!(f, "drained {} {consumers} in {:?}", self.consumers.len(), self.took)?;
         for consumer in &self.consumers {
-            write!(f, "; {} at {}", consumer.consumer, consumer.settled_to)?;
+            match &consumer.held_by {
+                Some(owner) => write!(f, "; {} consumed by {owner}", consumer.consumer)?,
+                None => write!(f, "; {} at {}", consumer.consumer, consumer.settled_to)?,
+            }
             if let [left] = &consumer.left[..] {
                 write!(f, ", left the event at {left}")?;
             } else if let [first, more @ ..] = &consumer.left[..] {
@@ -125,6 +131,7 @@ impl Running {
             consumer: status.consumer,
             settled_to: status.settled_to,
             left: status.left,
+            held_by: status.held_by,
             released: status.state == ConsumerState::Stopped,
         });
         Drained { consumers: consumers.collect(), took }
@@ -132,29 +139,43 @@ impl Running {
 }
 
 /// Ends at the first signal that asks the process to stop: interrupt (Ctrl-C), or termination on Unix.
-pub async fn shutdown_signal() {
+///
+/// Signals are listened for from the call on, not only once the future is awaited: call it before the bundle starts, and
+/// a signal during the start is heard too.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn shutdown_signal() -> impl Future<Output = ()> + Send {
     #[cfg(unix)]
     {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    interrupted = tokio::signal::ctrl_c() => warn_of(interrupted).await,
-                }
+        use tokio::signal::unix::{Signal, SignalKind, signal};
+        let listening = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        async move {
+            let [terminate, interrupt] = listening.map(warn_of);
+            let heard = async |signal: Option<Signal>| match signal {
+                Some(mut signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            };
+            tokio::select! {
+                () = heard(terminate) => {}
+                () = heard(interrupt) => {}
             }
-            Err(error) => warn_of(Err(error)).await,
         }
     }
     #[cfg(not(unix))]
-    warn_of(tokio::signal::ctrl_c().await).await;
+    async {
+        if warn_of(tokio::signal::ctrl_c().await).is_none() {
+            std::future::pending().await
+        }
+    }
 }
 
 /// A signal that cannot be listened for never comes.
-async fn warn_of(listened: std::io::Result<()>) {
-    if let Err(error) = listened {
-        let error = &error as &dyn std::error::Error;
-        tracing::error!(error, "signals cannot be listened for: stop the bundle another way");
-        std::future::pending::<()>().await;
-    }
+fn warn_of<T>(listened: std::io::Result<T>) -> Option<T> {
+    listened
+        .inspect_err(|error| {
+            let error = error as &dyn std::error::Error;
+            tracing::error!(error, "signals cannot be listened for: stop the bundle another way");
+        })
+        .ok()
 }

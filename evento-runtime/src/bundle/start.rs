@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use evento_core::store::{Registration, Store};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    BundleBuilder, Prepared, StartError, census,
+    BundleBuilder, ConsumerSpec, Prepared, StartError, census,
     running::{Member, Running},
     watcher::Watcher,
 };
 use crate::{
+    Settings,
     consumer::{Consumer, Executor, Keeper, Shared},
     store::process,
 };
@@ -24,11 +25,7 @@ impl BundleBuilder {
     pub async fn start(self) -> Result<Running, StartError> {
         let prepared = self.prepare()?;
         census::log(&prepared);
-        let store = prepared.store.open().await.map_err(|source| StartError::Open {
-            bundle: prepared.name.clone(),
-            store: prepared.store.describe(),
-            source,
-        })?;
+        let store = prepared.open().await?;
         if let Err(error) = register(&prepared, &*store).await {
             store.close().await;
             return Err(error);
@@ -37,7 +34,18 @@ impl BundleBuilder {
     }
 }
 
-async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(), StartError> {
+impl Prepared {
+    /// Opens the store: the first thing that is touched.
+    pub(super) async fn open(&self) -> Result<Arc<dyn Store>, StartError> {
+        self.store.open().await.map_err(|source| StartError::Open {
+            bundle: self.name.clone(),
+            store: self.store.describe(),
+            source,
+        })
+    }
+}
+
+pub(super) async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(), StartError> {
     let failed = |doing| {
         let bundle = prepared.name.clone();
         move |source| StartError::Store { bundle, doing, source }
@@ -58,6 +66,17 @@ async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(), StartErr
     Ok(())
 }
 
+/// How many bytes of events a page holds: a consumer has at most two in memory, the one it handles and the next, and as
+/// much again waits for executors. Each has its own share of the bound, which a consumer that is stuck does not take from
+/// the others.
+fn page_bytes(settings: &Settings, pages: usize) -> usize {
+    settings.page.bytes.min(settings.buffer_bytes / pages.max(1)).max(1)
+}
+
+fn pages_of(spec: &ConsumerSpec) -> usize {
+    if spec.component.handlers.iter().any(|handler| handler.executor.is_some()) { 3 } else { 2 }
+}
+
 fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let Prepared { name, settings, consumers, executors, interceptors, classifiers, clock, .. } = prepared;
     let wake = watch::Sender::new(0_u64);
@@ -68,7 +87,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let shared = Arc::new(Shared {
         executors: executors.iter().map(|executor| Executor::new(executor, tasks.clone())).collect(),
         store: Arc::clone(&store),
-        buffer: Arc::new(Semaphore::new(settings.buffer_bytes.div_ceil(1024))),
+        page_bytes: page_bytes(&settings, consumers.iter().map(pages_of).sum()),
         clock,
         classifiers,
         interceptors,
@@ -107,4 +126,19 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     tasks.close();
     tracing::info!(bundle = name, owner = %shared.owner, "bundle started");
     Running::new(name, shared, members, tasks, kick, keeper_thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_of_every_consumer_fit_into_the_bound_however_many_there_are() {
+        let settings = Settings::default();
+        for pages in 0..3_000 {
+            let page = page_bytes(&settings, pages);
+            assert!(page <= settings.page.bytes && page * pages <= settings.buffer_bytes && page > 0);
+        }
+        assert_eq!(page_bytes(&settings, 32), settings.page.bytes);
+    }
 }

@@ -2,7 +2,7 @@ use std::{fmt, time::Duration};
 
 use evento_core::{
     Component, ConsumerKey, Position,
-    store::{CommitError, StoreError, StoredConsumer},
+    store::{CommitError, StoreError},
 };
 use tokio::time::Instant;
 
@@ -149,7 +149,7 @@ impl Running {
         let consumer = member.control.status.snapshot().consumer;
         let stored = self.shared.store.consumers(self.name.clone()).await?;
         let of_consumer = stored.iter().filter(|stored| stored.consumer == consumer);
-        let settled = |it: &StoredConsumer| it.frontier >= position && it.open == 0 && it.held == 0;
-        Ok(of_consumer.clone().count() > 0 && of_consumer.into_iter().all(settled))
+        Ok(of_consumer.clone().count() > 0
+            && of_consumer.into_iter().all(|it| it.frontier >= position && it.open + it.waiting == 0))
     }
 }

@@ -83,7 +83,7 @@ impl Attempts {
     }
 
     async fn handle(&self, handler: &HandlerDescriptor, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
-        let event = (handler.event.decode)(job.event.payload())
+        let event = (handler.event.decode)(&job.event)
             .map_err(|error| Failure { kind: FailureKind::Undecodable, cause: chain(&anyhow::Error::new(error)) })?;
         let context = Context::new(job.event, consumer, job.attempt, job.replay, self.epoch);
         let called = async {

@@ -1,11 +1,11 @@
-use std::{collections::VecDeque, future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use evento_core::{
     BoxFuture, Position,
     store::{Claim, CommitError, Filter, StoredRequest},
 };
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::{
     Command, Consumer, Core, Executor, Kept,
@@ -43,8 +43,6 @@ pub(super) struct Drive<'a> {
 
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
     attempt: Option<(SlotId, Attempt)>,
-    /// Room for each page that the engine holds.
-    permits: VecDeque<OwnedSemaphorePermit>,
     wake: watch::Receiver<u64>,
     requests: watch::Receiver<Arc<[StoredRequest]>>,
     /// The store's failure, and how often in a row it failed.
@@ -61,6 +59,8 @@ pub(super) struct Drive<'a> {
 /// What one turn left for the consumer's task.
 struct Left {
     inline: Option<Start>,
+    /// By the clock as it was last read.
+    taken_at: Duration,
     wake_at: Option<Duration>,
     stopped: bool,
     problem: Option<anyhow::Error>,
@@ -68,6 +68,9 @@ struct Left {
 
 /// After so many events handled without waiting, the consumer looks after everything else.
 const BURST: u32 = 64;
+
+/// The same after so long.
+const LONGEST_BURST: Duration = Duration::from_millis(2);
 
 impl<'a> Drive<'a> {
     pub(super) fn new(
@@ -89,7 +92,6 @@ impl<'a> Drive<'a> {
             io: Io { shared, claim: claim.clone(), filter: Arc::new(filter) },
             under_way: FuturesUnordered::new(),
             attempt: None,
-            permits: VecDeque::new(),
             trouble: None,
             failures: 0,
             look_again: None,
@@ -125,11 +127,17 @@ impl<'a> Drive<'a> {
                 ended = self.begin(start).await;
                 burst += 1;
                 if ended.is_some() && !self.consumer.attention.is_asked() {
-                    if burst.is_multiple_of(BURST) {
-                        tokio::task::consume_budget().await;
-                        if let Some(end) = self.look_around() {
-                            return end;
-                        }
+                    // Handlers that compute, or block, take time without ever waiting. Looked at after the first event of a
+                    // burst and then ever more seldom: a slow handler ends each burst at its first, a quick one pays little.
+                    let is_long = burst.is_power_of_two()
+                        && self.io.shared.clock.now().saturating_sub(left.taken_at) >= LONGEST_BURST;
+                    if !burst.is_multiple_of(BURST) && !is_long {
+                        continue;
+                    }
+                    burst = 0;
+                    tokio::task::consume_budget().await;
+                    if let Some(end) = self.look_around() {
+                        return end;
                     }
                     continue;
                 }
@@ -170,15 +178,13 @@ impl<'a> Drive<'a> {
         for read in inner.out.reads.drain(..) {
             self.under_way.push(Box::pin(self.io.clone().read(read, io::backoff(self.failures))));
         }
-        while self.permits.len() > inner.engine.pages_held() {
-            self.permits.pop_front();
-        }
         let (consumer, unanswered) = (&self.consumer.spec.key, self.under_way.len());
         self.watchdog.look(consumer, &inner.engine, unanswered, inner.now.since_start);
         let wake_at = [inner.out.wake_at, self.look_again, self.watchdog.look_at()].into_iter().flatten().min();
         inner.wakes_at = wake_at;
         Left {
             inline: inner.out.inline.take(),
+            taken_at: inner.now.since_start,
             wake_at,
             stopped: inner.engine.is_stopped(),
             problem: inner.problem.take().map(anyhow::Error::new),
@@ -277,7 +283,7 @@ impl<'a> Drive<'a> {
         self.watchdog.answered();
         let engine = &mut inner.engine;
         match done {
-            Done::Page(Ok((page, permit))) => {
+            Done::Page(Ok(page)) => {
                 self.calm();
                 let held_back = page.more_above && page.scanned_to >= page.head;
                 self.look_again_after = match held_back {
@@ -285,7 +291,6 @@ impl<'a> Drive<'a> {
                     false => Duration::ZERO,
                 };
                 self.look_again = held_back.then(|| now.since_start + self.look_again_after);
-                self.permits.push_back(permit);
                 engine.page(page);
             }
             Done::Page(Err(error)) => {

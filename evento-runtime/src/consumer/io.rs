@@ -7,7 +7,6 @@ use evento_core::{
         Target,
     },
 };
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Shared;
 use crate::engine::Read;
@@ -15,7 +14,7 @@ use crate::engine::Read;
 /// A read or a write that has ended.
 #[derive(Debug)]
 pub(super) enum Done {
-    Page(Result<(Page, OwnedSemaphorePermit), StoreError>),
+    Page(Result<Page, StoreError>),
     Read(Read, Result<Found, StoreError>),
     Commit(Result<Revision, CommitError>),
     /// A write whose outcome was unknown: what the store holds.
@@ -42,30 +41,18 @@ pub(super) struct Io {
 }
 
 impl Io {
-    /// Reads a page, once there is room for it in memory.
     pub(super) async fn page(self, after: Position, delay: Duration) -> Done {
         wait(delay).await;
         let settings = &self.shared.settings;
-        let room = kib(settings.page.bytes.max(settings.payload_limit));
-        let Ok(mut permit) = Arc::clone(&self.shared.buffer).acquire_many_owned(room).await else {
-            return Done::Page(Err(StoreError::unavailable("the bundle is shutting down")));
-        };
         let read = ReadLog {
             after,
             filter: Arc::clone(&self.filter),
             max_events: settings.page.events,
-            max_bytes: settings.page.bytes,
+            max_bytes: self.shared.page_bytes,
             max_scanned: settings.page.scanned,
             max_payload: settings.payload_limit,
         };
-        let page = self.shared.store.read(read).await;
-        Done::Page(page.map(|page| {
-            // What the page did not need goes back.
-            let used = kib(page.events.iter().map(|event| event.size()).sum());
-            let unused = usize::try_from(room.saturating_sub(used)).unwrap_or(0);
-            drop(permit.split(unused));
-            (page, permit)
-        }))
+        Done::Page(self.shared.store.read(read).await)
     }
 
     pub(super) async fn read(self, read: Read, delay: Duration) -> Done {
@@ -148,10 +135,6 @@ impl Io {
 /// The delay before the store is asked again after so many failures in a row.
 pub(super) fn backoff(failures: u32) -> Duration {
     if failures == 0 { Duration::ZERO } else { Duration::from_millis(50 << failures.min(6)) }
-}
-
-fn kib(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 
 async fn wait(delay: Duration) {

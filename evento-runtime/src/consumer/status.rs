@@ -52,7 +52,7 @@ pub struct ConsumerStatus {
     pub held_by: Option<String>,
     /// What keeps it from going on at all: the store's failure, told until it is over.
     pub trouble: Option<String>,
-    /// The last position admitted.
+    /// The last position admitted. This and what follows is what this process has seen: nothing while it only waits.
     pub frontier: Position,
     /// Everything at or below this is settled; dead and parked events count as settled.
     pub settled_to: Position,
@@ -62,7 +62,8 @@ pub struct ConsumerStatus {
     pub handled: u64,
     /// Events skipped: their handler is gone, or they had been settled before.
     pub skipped: u64,
-    /// Events given up since the claim was taken.
+    /// Events given up since the claim was taken, whatever became of them later: a dead event queue's `depth` counts what
+    /// is there now.
     pub dead: u64,
     /// Events parked behind a dead one since the claim was taken.
     pub parked: u64,
@@ -144,6 +145,14 @@ impl StatusCell {
         });
     }
 
+    /// The consumer's task has ended without an order to: it panicked.
+    fn fell(&self) {
+        self.0.send_modify(|status| {
+            status.state = ConsumerState::Stopped;
+            status.trouble = Some("the consumer's task ended unexpectedly; restart the process".to_owned());
+        });
+    }
+
     /// Publishes how the engine stands. `trouble` is what keeps its reads or writes from being made.
     pub(crate) fn publish(&self, engine: &Engine, trouble: Option<&str>) {
         let failing = engine.failing();
@@ -170,6 +179,20 @@ impl StatusCell {
             status.held_aggregates = engine.keys_dead();
             status.failing = failing.map(FailingEvent::from);
         });
+    }
+}
+
+/// Tells of a consumer's task that ends without having stopped.
+#[derive(Debug)]
+pub(super) struct Fall(pub(super) Arc<StatusCell>);
+
+impl Drop for Fall {
+    fn drop(&mut self) {
+        let status = self.0.snapshot();
+        if status.state != ConsumerState::Stopped {
+            tracing::error!(consumer = %status.consumer, "the consumer's task ended unexpectedly; restart the process");
+            self.0.fell();
+        }
     }
 }
 

@@ -70,7 +70,7 @@ impl Engine {
             return (self.asides > 0).then(|| slot.position());
         }
         let event = self.recovered.front()?;
-        let handler = *self.config.routes.get(event.name())?;
+        let handler = self.config.routes.get(event.name())?;
         (self.config.policies[handler].run == Run::Inline).then(|| event.position())
     }
 
@@ -215,7 +215,7 @@ impl Engine {
         self.lanes.aside.push_back(lane);
         for event in events {
             let position = event.position();
-            let Some(&handler) = self.config.routes.get(event.name()) else { continue };
+            let Some(handler) = self.config.routes.get(event.name()) else { continue };
             if matches!(self.config.policies[handler].run, Run::Executor { ordered: false, .. }) {
                 // The stream has handed it out: it neither parks nor is parked.
                 continue;
@@ -348,7 +348,7 @@ impl Engine {
     /// The event of a letter that parks nothing.
     pub(crate) fn redriven(&mut self, position: Position, event: Option<Arc<RecordedEvent>>, now: Now) {
         let Some(letter) = self.requests.alone(position) else { return };
-        let handler = event.as_ref().and_then(|event| self.config.routes.get(event.name())).copied();
+        let handler = event.as_ref().and_then(|event| self.config.routes.get(event.name()));
         let (Some(event), Some(handler)) = (event, handler) else {
             self.letter_failed(position);
             return;

@@ -78,7 +78,7 @@ impl Engine {
 
     fn take_in(&mut self, event: &Arc<RecordedEvent>, now: Now) -> Intake {
         let position = event.position();
-        let Some(&handler) = self.config.routes.get(event.name()) else {
+        let Some(handler) = self.config.routes.get(event.name()) else {
             if self.mutant(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
                 return Intake::Full;
             }
@@ -449,7 +449,7 @@ impl Engine {
             let position = event.position();
             self.returning.remove(&position);
             self.off_slot.remove(&position);
-            if let Some(&handler) = self.config.routes.get(event.name()) {
+            if let Some(handler) = self.config.routes.get(event.name()) {
                 let id = self.occupy(Slot::new(event, handler, Origin::Again));
                 self.recall(id, position, now);
             }

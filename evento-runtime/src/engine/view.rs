@@ -58,6 +58,15 @@ impl Engine {
         self.keys.dead()
     }
 
+    /// Whether nothing is in memory, is held back, is asked for or is left to write.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.len() == 0
+            && self.lanes.iter().all(|lane| lane.aside.is_none())
+            && self.requests.is_idle()
+            && self.pending.is_clean()
+    }
+
     /// Whether nothing runs and nothing is left to write.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopping && self.busy == 0 && self.recording.is_empty() && self.dying.is_empty() && self.pending.is_clean()
@@ -76,11 +85,6 @@ impl Engine {
     /// The revision that the write under way replaces.
     pub(crate) fn replaces(&self) -> Option<Revision> {
         self.pending.replaces()
-    }
-
-    /// How many pages are in memory.
-    pub(crate) fn pages_held(&self) -> usize {
-        self.pages.len()
     }
 
     /// Whether the event in a slot is handled again beside the stream.

@@ -1,6 +1,6 @@
 //! What a seed decides before anything runs: the log, the components, and what may go wrong.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use evento_core::{
     Aggregate, CheckpointMode, OnDead, Position, RecordedEvent, RecordedParts, Sequence, Timestamp, retry::Backoff,
@@ -225,10 +225,7 @@ impl Component {
         let names = (0..NAMES).filter(|name| routes[*name].is_some());
         let config = Config {
             mode,
-            routes: names
-                .clone()
-                .filter_map(|name| Some((NAME[name].to_owned(), routes[name]?)))
-                .collect::<HashMap<_, _>>(),
+            routes: names.clone().filter_map(|name| Some((NAME[name].to_owned(), routes[name]?))).collect(),
             policies,
             executors: executors.to_vec(),
             start_ahead: if random.chance(150) { random.between(1, 3) as usize } else { 0 },

@@ -6,8 +6,10 @@
 mod checkpoint;
 mod claim;
 mod connection;
+mod consumer;
 mod dead_event;
 mod log;
+mod queue;
 mod request;
 mod schema;
 mod thread;

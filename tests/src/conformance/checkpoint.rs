@@ -412,7 +412,7 @@ pub async fn consumers_are_listed_with_what_is_open(fixture: Fixture) {
     store.commit(claim, written).await.expect("commits");
     let after = store.consumers("shop".to_owned()).await.expect("lists");
     assert_eq!((&after[0].consumer, after[0].frontier), (&orders(), Position::new(9)));
-    assert_eq!((after[0].open, after[0].held), (2, 2));
+    assert_eq!((after[0].open, after[0].waiting), (2, 2));
     assert!(after[0].written_at.is_some_and(|at| at.0 > 1_500_000_000_000_000));
     assert!(store.consumers("another".to_owned()).await.expect("lists").is_empty());
 }

@@ -220,11 +220,11 @@ impl CheckpointStore for MemoryStore {
                 segment: *segment,
                 frontier: stored.frontier,
                 open: stored.open.len() as u64,
-                held: {
-                    let of_segment = |held: &&HeldKey| segment.contains(held.aggregate.key_hash());
-                    let alive = consumer.held.values().filter(|held| held.why != WhyHeld::Dead);
-                    alive.filter(of_segment).count() as u64
-                },
+                waiting: consumer
+                    .held
+                    .values()
+                    .filter(|held| held.why != WhyHeld::Dead && segment.contains(held.aggregate.key_hash()))
+                    .count() as u64,
                 generation: stored.generation,
                 written_at: stored.written_at,
             });

@@ -1,18 +1,19 @@
 use evento_core::{
     Aggregate, BoxFuture, ConsumerKey, Position, Segment, StartAt, Timestamp,
     store::{
-        CheckpointStore, Claim, Commit, CommitError, ConsumerState, Epoch, Generation, HeldKey, Registration, Replay,
-        Reset, Revision, Started, StoreError, StoredConsumer, StoredRetry, WhyHeld,
+        CheckpointStore, Claim, Commit, CommitError, ConsumerState, Epoch, HeldKey, Registration, Replay, Reset,
+        Revision, Started, StoreError, StoredConsumer, StoredRetry, WhyHeld,
     },
 };
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::{
     OpenSqlite,
-    claim::{Fenced, consumer_key, fenced, position, renew_epoch, texts, to_json, unknown},
+    claim::{Fenced, fenced, position, renew_epoch, texts, to_json, unknown},
     connection::{Failure, after, now},
-    dead_event, log, request,
-    thread::Lane,
+    dead_event, log,
+    queue::Lane,
+    request,
 };
 use crate::store::decision;
 
@@ -351,26 +352,6 @@ fn archive(
     Ok(())
 }
 
-fn stored_consumers(conn: &Connection, bundle: &str) -> Result<Vec<StoredConsumer>, Failure<StoreError>> {
-    let count = |row: &Row<'_>, column| Ok::<_, rusqlite::Error>(row.get::<_, i64>(column)?.cast_unsigned());
-    let sql = "SELECT c.bundle, c.kind, c.name, c.version, c.context, s.number, s.mask, s.frontier, s.generation, \
-         s.written_at, (SELECT count(*) FROM evento_open o WHERE o.segment = s.segment), \
-         (SELECT count(*) FROM evento_held h WHERE h.consumer = c.id AND h.key_hash & s.mask = s.number AND \
-         h.why <> 'dead') FROM evento_consumer c JOIN evento_checkpoint s ON s.consumer = c.id WHERE c.bundle = ?1 \
-         ORDER BY c.kind, c.name, c.version, c.context, s.number, s.mask";
-    Ok(rows(conn, sql, [bundle], |row| {
-        Ok(StoredConsumer {
-            consumer: consumer_key(row, 0)?,
-            segment: Segment { number: row.get(5)?, mask: row.get(6)? },
-            frontier: position(row, 7)?,
-            generation: Generation(count(row, 8)?),
-            written_at: row.get::<_, Option<i64>>(9)?.map(Timestamp),
-            open: count(row, 10)?,
-            held: count(row, 11)?,
-        })
-    })?)
-}
-
 impl CheckpointStore for OpenSqlite {
     fn register(&self, consumers: Vec<Registration>) -> BoxFuture<'_, Result<(), StoreError>> {
         self.threads.write(Lane::Other, move |conn| self::register(conn, &consumers))
@@ -394,6 +375,6 @@ impl CheckpointStore for OpenSqlite {
     }
 
     fn consumers(&self, bundle: String) -> BoxFuture<'_, Result<Vec<StoredConsumer>, StoreError>> {
-        self.threads.read(move |conn| stored_consumers(conn, &bundle))
+        self.threads.read(move |conn| super::consumer::stored_consumers(conn, &bundle))
     }
 }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, types::Type};
 use super::{
     OpenSqlite,
     connection::{Failure, after, now},
-    thread::Lane,
+    queue::Lane,
 };
 use crate::store::{decision, process};
 

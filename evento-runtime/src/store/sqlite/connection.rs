@@ -8,7 +8,7 @@ use evento_core::{
     Timestamp,
     store::{AppendError, CommitError, StoreError},
 };
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
 use super::{SqliteStore, Synchronous, schema};
 
@@ -88,6 +88,7 @@ pub(super) fn open_writer(store: &SqliteStore) -> Result<Connection, StoreError>
     let mut conn = Connection::open_with_flags(&store.path, flags).map_err(|error| opening(&store.path, error))?;
     let set_up = |conn: &mut Connection| {
         conn.busy_timeout(store.busy_timeout)?;
+        keep_plans(conn)?;
         // Reads the header, and so finds out whether this is a database at all, before anything is written.
         conn.query_one("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))?;
         write_ahead(conn, store.busy_timeout)?;
@@ -100,6 +101,7 @@ pub(super) fn open_writer(store: &SqliteStore) -> Result<Connection, StoreError>
             },
         )?;
         conn.pragma_update(None, "cache_size", -16_384)?;
+        conn.pragma_update(None, "journal_size_limit", LONGEST_LOG)?;
         conn.set_prepared_statement_cache_capacity(128);
         Ok(())
     };
@@ -108,18 +110,43 @@ pub(super) fn open_writer(store: &SqliteStore) -> Result<Connection, StoreError>
     Ok(conn)
 }
 
+/// The write-ahead file is emptied when it has grown to so many bytes.
+const LONGEST_LOG: u32 = 64 * 1024 * 1024;
+
+/// Empties the write-ahead file if it has grown long.
+///
+/// SQLite's own checkpoints never get to its end while another writer of the file, the application's for example, leaves
+/// no moment without readers: this one waits for such a moment, shortly.
+pub(super) fn shorten_log(conn: &Connection) -> rusqlite::Result<()> {
+    let Some(path) = conn.path() else { return Ok(()) };
+    if std::fs::metadata(format!("{path}-wal")).is_ok_and(|log| log.len() <= u64::from(LONGEST_LOG)) {
+        return Ok(());
+    }
+    let patience: u32 = conn.query_one("PRAGMA busy_timeout", [], |row| row.get(0))?;
+    conn.busy_timeout(Duration::from_millis(100))?;
+    let shortened = conn.query_one("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+    conn.busy_timeout(Duration::from_millis(patience.into()))?;
+    shortened
+}
+
 /// Opens a reader's connection, on which nothing can be written.
 pub(super) fn open_reader(store: &SqliteStore) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(&store.path, flags).map_err(|error| opening(&store.path, error))?;
     let set_up = || {
         conn.busy_timeout(store.busy_timeout)?;
+        keep_plans(&conn)?;
         conn.pragma_update(None, "query_only", true)?;
         conn.set_prepared_statement_cache_capacity(64);
         Ok(())
     };
     set_up().map_err(|error| opening(&store.path, error))?;
     Ok(conn)
+}
+
+/// Has a prepared statement keep its plan: otherwise each new value of a parameter has SQLite parse and plan it again.
+fn keep_plans(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// Turns write-ahead mode on. SQLite does not wait for others here, whatever the busy timeout says.
@@ -135,11 +162,14 @@ fn write_ahead(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {
     }
 }
 
-fn opening(path: &Path, error: rusqlite::Error) -> StoreError {
-    let path = path.display();
+fn opening(file: &Path, error: rusqlite::Error) -> StoreError {
+    let path = file.display();
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             StoreError::Refused(format!("`{path}` is not a sqlite database: name another file, or move this one away"))
+        }
+        Some(ErrorCode::CannotOpen) if file.is_dir() => {
+            StoreError::Refused(format!("`{path}` is a folder: name a file in it"))
         }
         Some(ErrorCode::CannotOpen) => StoreError::Refused(format!(
             "`{path}` cannot be opened or created: its folder must exist, and this user must be allowed to write there"
@@ -153,6 +183,8 @@ fn opening(path: &Path, error: rusqlite::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
 
     #[test]
@@ -175,5 +207,40 @@ mod tests {
         let _writer = open_writer(&store).expect("opens");
         let reader = open_reader(&store).expect("opens");
         reader.execute("DELETE FROM evento_event", []).expect_err("only reads");
+    }
+
+    #[test]
+    fn a_new_value_of_a_parameter_does_not_plan_its_statement_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::at(folder.path().join("shop.db"));
+        let writer = open_writer(&store).expect("opens");
+        for conn in [&writer, &open_reader(&store).expect("opens")] {
+            let sql = "SELECT position FROM evento_event WHERE position > ?1 LIMIT ?2";
+            let mut select = conn.prepare(sql).expect("a statement");
+            for after in 0..3 {
+                assert!(!select.exists((after, 1000)).expect("answers"));
+            }
+            assert_eq!(select.get_status(StatementStatus::RePrepare), 0);
+        }
+    }
+
+    /// A user of one file for log and read model saw it grow to gigabytes.
+    #[test]
+    fn a_long_write_ahead_file_is_used_from_its_beginning_again_although_readers_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::at(folder.path().join("long.db"));
+        let conn = open_writer(&store).unwrap();
+        conn.execute_batch("CREATE TABLE long (bytes BLOB); PRAGMA wal_autocheckpoint = 0").unwrap();
+        let length = || std::fs::metadata(folder.path().join("long.db-wal")).unwrap().len();
+        let fill = || {
+            for _ in 0..80 {
+                conn.execute("INSERT INTO long VALUES (zeroblob(1048576))", []).unwrap();
+            }
+        };
+        fill();
+        assert!(length() > u64::from(LONGEST_LOG));
+        shorten_log(&conn).unwrap();
+        conn.execute("DELETE FROM long", []).unwrap();
+        assert!(length() <= u64::from(LONGEST_LOG), "{}", length());
     }
 }

@@ -8,7 +8,7 @@ use evento_core::{
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, params, types::ValueRef};
 
-use super::{OpenSqlite, connection::Failure, thread::Lane};
+use super::{OpenSqlite, connection::Failure, queue::Lane};
 use crate::{
     clock::Clock,
     store::decision::{self, Known, Repeat},

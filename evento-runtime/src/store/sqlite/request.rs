@@ -10,7 +10,7 @@ use super::{
     claim::{consumer_key, position, unknown},
     connection::{Failure, now},
     dead_event,
-    thread::Lane,
+    queue::Lane,
 };
 use crate::store::decision;
 

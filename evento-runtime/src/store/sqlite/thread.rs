@@ -1,7 +1,6 @@
 use std::{
-    collections::VecDeque,
     io, mem,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -16,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use super::{
     SqliteStore,
     connection::{Failure, open_reader, open_writer, store_error},
+    queue::{Abandon, Lane, Queue},
 };
 
 const READERS: usize = 2;
@@ -24,17 +24,6 @@ const READERS: usize = 2;
 /// longer than that.
 const GROUP_TIME: Duration = Duration::from_millis(5);
 const GROUP_JOBS: usize = 64;
-
-/// Which of the writer's commands goes first.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Lane {
-    /// Claims: nothing that others queue may cost one its time to live.
-    Claim,
-    /// An append: wakes readers once it has committed.
-    Append,
-    /// Everything else.
-    Other,
-}
 
 /// The threads of one open file. Dropping it ends them once they have done what is queued.
 pub(super) struct Threads {
@@ -165,12 +154,12 @@ impl Drop for Threads {
     }
 }
 
-fn stopped() -> StoreError {
+pub(super) fn stopped() -> StoreError {
     StoreError::unavailable(io::Error::other("the sqlite store is closed, or one of its threads has ended"))
 }
 
 /// A command on its way.
-trait Job: Send {
+pub(super) trait Job: Send {
     /// Runs it, and tells whether what it did is to be kept.
     fn run(&mut self, conn: &Connection) -> bool;
     /// Whether somebody still wants its answer.
@@ -215,8 +204,16 @@ where
 }
 
 fn write_all(conn: &Connection, queue: &Queue, wakes: &Mutex<Vec<Wake>>) {
+    let mut groups = 0_u32;
     while let Some(first) = queue.next() {
         let appended = write_group(conn, queue, first);
+        groups = groups.wrapping_add(1);
+        if groups.is_multiple_of(64)
+            && let Err(error) = super::connection::shorten_log(conn)
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the write-ahead file cannot be shortened now; it grows until it can");
+        }
         if appended {
             let wakes = wakes.lock().unwrap_or_else(PoisonError::into_inner).clone();
             for wake in wakes {
@@ -318,82 +315,4 @@ fn read_all(conn: &Connection, queue: &Queue) {
 
 fn execute(conn: &Connection, sql: &str) -> Result<(), StoreError> {
     conn.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map(drop).map_err(store_error)
-}
-
-/// Commands that wait for a thread.
-#[derive(Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
-    arrived: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting {
-    claims: VecDeque<Box<dyn Job>>,
-    others: VecDeque<(Lane, Box<dyn Job>)>,
-    closed: bool,
-}
-
-impl Waiting {
-    fn pop(&mut self) -> Option<(Lane, Box<dyn Job>)> {
-        self.claims.pop_front().map(|job| (Lane::Claim, job)).or_else(|| self.others.pop_front())
-    }
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, lane: Lane, job: Box<dyn Job>) -> Result<(), StoreError> {
-        let mut waiting = self.lock();
-        if waiting.closed {
-            return Err(stopped());
-        }
-        match lane {
-            Lane::Claim => waiting.claims.push_back(job),
-            Lane::Append | Lane::Other => waiting.others.push_back((lane, job)),
-        }
-        drop(waiting);
-        self.arrived.notify_one();
-        Ok(())
-    }
-
-    /// Waits for a command; `None` once the queue is closed and empty.
-    fn next(&self) -> Option<(Lane, Box<dyn Job>)> {
-        let mut waiting = self.lock();
-        loop {
-            if let Some(job) = waiting.pop() {
-                return Some(job);
-            }
-            if waiting.closed {
-                return None;
-            }
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn try_next(&self) -> Option<(Lane, Box<dyn Job>)> {
-        self.lock().pop()
-    }
-
-    fn close(&self) {
-        self.lock().closed = true;
-        self.arrived.notify_all();
-    }
-}
-
-/// Empties a queue when a thread that serves it ends.
-struct Abandon<'a>(&'a Queue);
-
-impl Drop for Abandon<'_> {
-    fn drop(&mut self) {
-        let mut waiting = self.0.lock();
-        // Ended out of turn, it refuses what comes and drops what waits, which answers it. In turn, nothing waits.
-        waiting.closed = true;
-        let left = (mem::take(&mut waiting.claims), mem::take(&mut waiting.others));
-        drop(waiting);
-        drop(left);
-        self.0.arrived.notify_all();
-    }
 }
