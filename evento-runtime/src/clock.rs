@@ -38,6 +38,14 @@ impl Clock {
         self.began + at
     }
 
+    /// Ends when [`Clock::now`] reads `at`; never, where there is no such time.
+    pub(crate) async fn sleep_until(self, at: Option<Duration>) {
+        match at {
+            Some(at) => tokio::time::sleep_until(self.instant(at)).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Time on a clock that goes on while the machine sleeps, for leases: who slept has lost that time.
     pub(crate) fn boot(self) -> Duration {
         if self.leases_follow_tokio { self.now() } else { boot_clock().unwrap_or_else(|| self.now()) }

@@ -17,10 +17,12 @@ mod keys;
 mod lane;
 mod order;
 mod pending;
+mod place;
 mod request;
 mod route;
 mod settle;
 mod slot;
+mod suspect;
 #[cfg(test)]
 mod tests;
 mod view;

@@ -7,7 +7,7 @@ use tracing::Instrument;
 use super::Shared;
 use crate::{
     bundle::ConsumerSpec,
-    engine::{Failure, FailureKind, Job},
+    engine::{Failure, FailureKind, Job, Outcome, SlotId},
     interceptor::{Delivery, Next},
 };
 
@@ -21,6 +21,18 @@ pub(super) struct Attempts {
 
 /// One attempt under way.
 pub(super) type Attempt = BoxFuture<'static, Result<(), Failure>>;
+
+/// Ends when the attempt does; never, where there is none.
+pub(super) async fn outcome(attempt: &mut Option<(SlotId, Attempt)>) -> (SlotId, Result<(), Failure>) {
+    match attempt {
+        Some((slot, attempt)) => (*slot, attempt.await),
+        None => std::future::pending().await,
+    }
+}
+
+pub(super) fn outcome_of(outcome: Result<(), Failure>) -> Outcome {
+    outcome.map_or_else(Outcome::Failed, |()| Outcome::Handled)
+}
 
 impl Attempts {
     /// One attempt, from decoding to the handler's return. A panic is a failure like any other.

@@ -9,16 +9,13 @@ use tokio::sync::watch;
 
 use super::{
     Command, Consumer, Core, Executor, Kept,
-    attempt::{Attempt, Attempts},
+    attempt::{Attempt, Attempts, outcome, outcome_of},
     control::Reply,
     core::now,
     io::{self, Done, Io},
     watchdog::Watchdog,
 };
-use crate::{
-    clock::Clock,
-    engine::{Engine, Failure, Outcome, Read, SlotId, Start},
-};
+use crate::engine::{Engine, Outcome, Read, SlotId, Start};
 
 /// Why consuming under a claim ended.
 #[derive(Debug)]
@@ -246,7 +243,7 @@ impl<'a> Drive<'a> {
             () = core.task_needed() => {}
             Ok(()) = self.wake.changed() => core.lock().engine.head_moved(),
             Ok(()) = self.requests.changed() => self.take_requests(),
-            () = sleep_until(shared.clock, wake_at) => {
+            () = shared.clock.sleep_until(wake_at) => {
                 if self.look_again.take_if(|at| *at <= shared.clock.now()).is_some() {
                     core.lock().engine.head_moved();
                 }
@@ -388,23 +385,5 @@ impl<'a> Drive<'a> {
             tracing::info!(consumer = %self.consumer.spec.key, "the store answers again");
         }
         self.failures = 0;
-    }
-}
-
-fn outcome_of(outcome: Result<(), Failure>) -> Outcome {
-    outcome.map_or_else(Outcome::Failed, |()| Outcome::Handled)
-}
-
-async fn outcome(attempt: &mut Option<(SlotId, Attempt)>) -> (SlotId, Result<(), Failure>) {
-    match attempt {
-        Some((slot, attempt)) => (*slot, attempt.await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(clock: Clock, at: Option<Duration>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(clock.instant(at)).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,6 +1,6 @@
 use std::{sync::Arc, time::Duration};
 
-use evento_core::{CheckpointMode, Position, store::DeadReason};
+use evento_core::{CheckpointMode, Position};
 
 use super::{
     Engine, Job, Mutant, Now, Output, Run, Start,
@@ -181,40 +181,6 @@ impl Engine {
             let recorded = self.is_guarded(id);
             self.begin(id, recorded, None, out);
         }
-    }
-
-    /// An event at which processes have died twice runs alone.
-    fn may_run_beside_others(&self, id: SlotId) -> bool {
-        if self.crashes.is_empty() {
-            return true;
-        }
-        let is_suspect = |slot: &Slot| self.crashes.get(&slot.position()).is_some_and(|started| started.crashes >= 2);
-        let others = self.busy + self.recording.len();
-        let suspect_runs =
-            self.slots.iter().any(|slot| is_suspect(slot) && matches!(slot.stage, Stage::Running | Stage::Recording));
-        !suspect_runs && (others == 0 || self.slots.get(id).is_none_or(|slot| !is_suspect(slot)))
-    }
-
-    /// Gives up an event at which processes have died too often.
-    fn is_killer(&mut self, id: SlotId, now: Now) -> bool {
-        let Some(slot) = self.slots.get_mut(id) else { return true };
-        let crashes = self.crashes.get(&slot.position()).map_or(0, |started| started.crashes);
-        if crashes < self.config.max_crashes {
-            return false;
-        }
-        let cause = format!("the process died {crashes} times while this event was being handled");
-        slot.tried.get_or_insert_default().cause = vec![cause];
-        self.die(id, DeadReason::KilledTheProcess, now);
-        true
-    }
-
-    fn is_guarded(&self, id: SlotId) -> bool {
-        self.guard_until > Position::BEGINNING
-            && self.slots.get(id).is_some_and(|slot| slot.position() <= self.guard_until)
-    }
-
-    fn is_recorded_first(&self, id: SlotId) -> bool {
-        self.config.mode == CheckpointMode::OnStart && !self.mutant(Mutant::StartBeforeRecord) || self.is_guarded(id)
     }
 
     /// Starts an event that has its permit, at once or after its start is recorded.

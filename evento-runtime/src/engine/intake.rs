@@ -5,7 +5,7 @@ use evento_core::{OnDead, Position, RecordedEvent, store::WhyHeld};
 use super::{
     Engine, Mutant, Now, OutOfOrder, Read, Run,
     lane::{Aside, Found, Identity},
-    slot::{LaneId, Origin, Slot, SlotId, Stage},
+    slot::{Origin, Slot, SlotId},
 };
 
 /// What became of an event that was looked at.
@@ -265,91 +265,6 @@ impl Engine {
         true
     }
 
-    // ---- slots
-
-    /// Gives an event a slot.
-    pub(super) fn occupy(&mut self, slot: Slot) -> SlotId {
-        self.bytes += slot.event.size();
-        match slot.origin {
-            Origin::Stream => {
-                if let Run::Executor { index, .. } = self.config.policies[slot.handler].run {
-                    self.uses[index].in_memory += 1;
-                }
-            }
-            Origin::Again => self.again += 1,
-            Origin::Released | Origin::Redriven => {
-                self.again += 1;
-                self.exempt += 1;
-            }
-        }
-        self.slots.insert(slot)
-    }
-
-    /// Takes the slot from an event, which stands nowhere any more.
-    pub(super) fn vacate(&mut self, id: SlotId) -> Option<Slot> {
-        let slot = self.slots.remove(id)?;
-        self.bytes -= slot.event.size();
-        match slot.origin {
-            Origin::Stream => {
-                if let Run::Executor { index, .. } = self.config.policies[slot.handler].run {
-                    self.uses[index].in_memory -= 1;
-                }
-            }
-            Origin::Again => self.again -= 1,
-            Origin::Released | Origin::Redriven => {
-                self.again -= 1;
-                self.exempt -= 1;
-            }
-        }
-        match slot.stage {
-            Stage::Waiting { due } => {
-                self.waiting_of(slot.handler).remove(&(due, id));
-            }
-            Stage::Ready => self.ready[slot.handler].retain(|ready| *ready != id),
-            _ => {}
-        }
-        if self.barrier == Some(id) {
-            self.barrier = None;
-        }
-        if self.inline_busy == Some(id) {
-            self.inline_busy = None;
-        }
-        Some(slot)
-    }
-
-    /// Puts the event at the end of a lane. Answers whether it is the first there.
-    pub(super) fn enqueue(&mut self, lane: LaneId, id: SlotId) -> bool {
-        let Some(of_lane) = self.lanes.get_mut(lane) else { return true };
-        of_lane.len += 1;
-        let before = of_lane.tail.replace(id);
-        if of_lane.head.is_none() {
-            of_lane.head = Some(id);
-        }
-        if let Some(slot) = self.slots.get_mut(id) {
-            slot.lane = Some(lane);
-        }
-        if let Some(before) = before.and_then(|before| self.slots.get_mut(before)) {
-            before.next = Some(id);
-            return self.mutant(Mutant::LaneRunsTwo);
-        }
-        true
-    }
-
-    /// Makes the event ready, or has it wait for the retry that is stored of it.
-    pub(super) fn recall(&mut self, id: SlotId, position: Position, now: Now) {
-        let stored = if self.retries.is_empty() { None } else { self.retries.get(&position).cloned() };
-        if let (Some(stored), Some(slot)) = (stored, self.slots.get_mut(id))
-            && slot.tried.is_none()
-        {
-            let due = slot.recall(&stored, now);
-            if due > now.since_start {
-                self.wait_until(id, due);
-                return;
-            }
-        }
-        self.make_ready(id, now, false);
-    }
-
     pub(super) fn forget_retries_between(&mut self, from: Position, to: Position) {
         if self.retries.is_empty() || from >= to {
             return;
@@ -362,25 +277,6 @@ impl Engine {
                 self.counts.skipped += 1;
                 self.forget(position);
             }
-        }
-    }
-
-    /// Ends recorded starts of events that an earlier process had done with, once all that could still be theirs has been
-    /// read again.
-    fn forget_passed_starts(&mut self) {
-        let is_over = self.admitted >= self.guard_until
-            && self.requests.is_idle()
-            && self.asides == 0
-            && self.unrecovered.is_empty()
-            && self.off_slot.is_empty();
-        if self.crashes.is_empty() || !is_over {
-            return;
-        }
-        let in_memory = |at: &Position| self.slots.iter().any(|slot| slot.position() == *at);
-        let passed = self.crashes.values().filter(|it| it.position <= self.passed && !self.keys.holds(it.key_hash));
-        let passed: Vec<_> = passed.map(|it| it.position).filter(|at| !in_memory(at)).collect();
-        for position in passed {
-            self.forget(position);
         }
     }
 
