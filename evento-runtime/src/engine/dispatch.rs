@@ -115,20 +115,23 @@ impl Engine {
     }
 
     /// The ready event of an executor that is to start next: the one that has been taken in first.
-    fn next_ready(&self, executor: usize, now: Now) -> Option<(usize, SlotId)> {
+    fn next_ready(&self, executor: usize, now: Now) -> Option<(usize, usize, SlotId)> {
         let handlers = self.uses[executor].handlers.iter().copied();
-        let fronts = handlers.filter(|&handler| self.startable(handler, now) > 0);
-        let fronts = fronts.filter_map(|handler| Some((handler, *self.ready[handler].front()?)));
-        fronts.min_by_key(|(_, id)| self.slots.get(*id).map(|slot| (slot.ready_since, slot.position())))
+        let handlers = handlers.filter(|&handler| self.startable(handler, now) > 0);
+        let firsts = handlers.filter_map(|handler| {
+            let first = self.ready[handler].iter().position(|id| !self.is_passed_over(*id, now))?;
+            Some((handler, first, self.ready[handler][first]))
+        });
+        firsts.min_by_key(|(.., id)| self.slots.get(*id).map(|slot| (slot.ready_since, slot.position())))
     }
 
     fn start_under(&mut self, executor: usize, now: Now, out: &mut Output) {
         while self.uses[executor].granted > 0 && self.room_to_start(executor) > 0 {
-            let Some((handler, id)) = self.next_ready(executor, now) else { break };
+            let Some((handler, at, id)) = self.next_ready(executor, now) else { break };
             if !self.may_run_beside_others(id) {
                 break;
             }
-            self.ready[handler].pop_front();
+            self.ready[handler].remove(at);
             if self.is_killer(id, now) {
                 continue;
             }
@@ -311,7 +314,7 @@ impl Engine {
         let held = self.lanes.aside.iter().filter_map(|lane| self.lanes.get(*lane)?.aside.as_ref());
         let held = held.map(|aside| aside.due).filter(|due| *due > Duration::ZERO);
         let returning = self.off_slot.iter().filter(|(position, _)| !self.returning.contains(position));
-        let due = retries.chain(probes).chain(held).chain(returning.map(|(_, due)| *due));
+        let due = retries.chain(probes).chain(held).chain(returning.map(|(_, due)| *due)).chain(self.passed_over_at());
         // What is due already waits for something else, which brings a turn of its own.
         due.filter(|due| *due > now.since_start).min()
     }

@@ -1,22 +1,49 @@
+use std::time::Duration;
+
 use evento_core::{CheckpointMode, Position, store::DeadReason};
 
 use super::{
     Engine, Mutant, Now,
-    slot::{Slot, SlotId, Stage},
+    slot::{Slot, SlotId, Slots, Stage},
 };
+
+/// So long an event that is to run alone holds back the others under its executor, for what runs to end: then they pass it,
+/// for one of those may never return.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Events at which processes have died.
 impl Engine {
-    /// An event at which processes have died twice runs alone.
+    /// Whether processes have died twice at the event: it runs alone.
+    fn is_suspect(&self, slot: &Slot) -> bool {
+        self.crashes.get(&slot.position()).is_some_and(|started| started.crashes >= 2)
+    }
+
+    fn others_run(&self) -> bool {
+        self.busy + self.recording.len() > 0
+    }
+
     pub(super) fn may_run_beside_others(&self, id: SlotId) -> bool {
         if self.crashes.is_empty() {
             return true;
         }
-        let is_suspect = |slot: &Slot| self.crashes.get(&slot.position()).is_some_and(|started| started.crashes >= 2);
-        let others = self.busy + self.recording.len();
-        let suspect_runs =
-            self.slots.iter().any(|slot| is_suspect(slot) && matches!(slot.stage, Stage::Running | Stage::Recording));
-        !suspect_runs && (others == 0 || self.slots.get(id).is_none_or(|slot| !is_suspect(slot)))
+        let runs = |slot: &Slot| matches!(slot.stage, Stage::Running | Stage::Recording);
+        let suspect_runs = self.slots.iter().any(|slot| runs(slot) && self.is_suspect(slot));
+        !suspect_runs && (!self.others_run() || self.slots.get(id).is_none_or(|slot| !self.is_suspect(slot)))
+    }
+
+    /// Whether the event has waited so long to run alone that others pass it.
+    pub(super) fn is_passed_over(&self, id: SlotId, now: Now) -> bool {
+        !self.crashes.is_empty()
+            && self.others_run()
+            && self.slots.get(id).is_some_and(|it| self.is_suspect(it) && now.since_start >= it.ready_since + PATIENCE)
+    }
+
+    /// When others pass events that wait to run alone.
+    pub(super) fn passed_over_at(&self) -> impl Iterator<Item = Duration> {
+        let any = self.crashes.values().any(|started| started.crashes >= 2);
+        let slots = any.then_some(&self.slots).into_iter().flat_map(Slots::iter);
+        let waiting = slots.filter(|slot| slot.stage == Stage::Ready && self.is_suspect(slot));
+        waiting.map(|slot| slot.ready_since + PATIENCE)
     }
 
     /// Gives up an event at which processes have died too often.

@@ -1,5 +1,7 @@
 //! The engine under a seeded driver: a model log and store, failures of every class, crashes and lost answers.
 
+mod mended;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use evento_core::{

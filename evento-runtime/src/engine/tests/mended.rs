@@ -1,0 +1,270 @@
+//! One test a fault that the simulation has found.
+
+use evento_core::store::{Action, DeadReason, HeldKey, Started, WhyHeld};
+
+use super::*;
+
+const SOON: Duration = Duration::from_millis(1);
+
+/// One engine, whose writes are made at once, and which is given every permit it wants.
+struct Script {
+    engine: Engine,
+    out: Output,
+    now: Now,
+    /// Attempts that have begun and not ended, by the event's position.
+    running: BTreeMap<Position, Start>,
+    commits: Vec<Commit>,
+}
+
+/// Handler 0 takes `inline`, handler 1 `parallel`, which keeps the aggregates' order.
+fn config(budget: Budget) -> Config {
+    let policy = |run| Policy { run, budget, backoff: Backoff::default(), redeliver: false };
+    Config {
+        routes: [("inline".to_owned(), 0), ("parallel".to_owned(), 1)].into_iter().collect(),
+        policies: vec![policy(Run::Inline), policy(Run::Executor { index: 0, ordered: true })],
+        executors: vec![Limits { capacity: 2, look_ahead: 8 }],
+        ..World::config()
+    }
+}
+
+fn event(position: u64, name: &str, aggregate: &str) -> Arc<RecordedEvent> {
+    Arc::new(RecordedEvent::new(RecordedParts {
+        position: Position::new(position),
+        id: &format!("e-{position}"),
+        name,
+        context: "default",
+        aggregate: Aggregate::new("a", aggregate).as_ref(),
+        sequence: Sequence(position),
+        metadata: "",
+        payload: b"{}",
+        oversize: None,
+        recorded_at: Timestamp(0),
+    }))
+}
+
+fn letter(of: &RecordedEvent, parks: bool) -> DeadEvent {
+    DeadEvent {
+        position: of.position(),
+        event_id: of.id().to_owned(),
+        name: of.name().to_owned(),
+        aggregate: of.aggregate().to_owned(),
+        sequence: of.sequence(),
+        reason: DeadReason::Failed,
+        cause: vec![],
+        attempts: 1,
+        first_failed_at: Timestamp(0),
+        last_failed_at: Timestamp(0),
+        parks,
+    }
+}
+
+fn held(aggregate: &str, from: u64, why: WhyHeld) -> HeldKey {
+    HeldKey { aggregate: Aggregate::new("a", aggregate), from: Position::new(from), why }
+}
+
+impl Script {
+    fn new(config: Config, state: ConsumerState, guard_until: Option<u64>) -> Self {
+        let now = Now::default();
+        let engine = Engine::new(config, state, guard_until.map(Position::new), now);
+        let mut script = Self { engine, out: Output::default(), now, running: BTreeMap::new(), commits: Vec::new() };
+        script.turn();
+        script
+    }
+
+    /// Takes turns until nothing more is to be written.
+    fn turn(&mut self) {
+        loop {
+            self.engine.admit(self.now).unwrap();
+            for executor in 0..self.engine.uses.len() {
+                self.engine.take_returned(executor);
+                let wanted = self.engine.wants(executor, self.now);
+                self.engine.grant(executor, wanted);
+            }
+            self.engine.dispatch(self.now, &mut self.out);
+            for start in self.out.starts.drain(..).chain(self.out.inline.take()) {
+                self.running.insert(start.job.event.position(), start);
+            }
+            let Some(commit) = self.out.commit.take() else { return };
+            let revision = commit.replaces.next();
+            self.commits.push(commit);
+            self.engine.committed(revision, self.now);
+        }
+    }
+
+    fn page(&mut self, events: Vec<Arc<RecordedEvent>>) {
+        assert!(self.out.fetch.take().is_some(), "a page is asked for");
+        let last = events.last().map_or(Position::BEGINNING, |event| event.position());
+        self.engine.page(Page { events, scanned_to: last, head: last, ..Page::default() });
+        self.turn();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now.since_start += time;
+        self.now.wall.0 += i64::try_from(time.as_micros()).unwrap();
+        self.turn();
+    }
+
+    fn end(&mut self, position: u64, outcome: Outcome) {
+        let start = self.running.remove(&Position::new(position)).unwrap();
+        self.engine.ended(start.job.slot, outcome, true, 0, self.now);
+        self.pass(SOON);
+    }
+
+    fn read(&mut self) -> Read {
+        assert_eq!(self.out.reads.len(), 1, "{:?}", self.out.reads);
+        self.out.reads.remove(0)
+    }
+
+    fn assert_runs(&self, positions: &[u64]) {
+        let runs: Vec<_> = self.running.keys().copied().collect();
+        let expected: Vec<_> = positions.iter().map(|position| Position::new(*position)).collect();
+        assert_eq!(runs, expected);
+    }
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed(Failure { kind: FailureKind::Handler(Fault::Ordinary), cause: vec![] })
+}
+
+#[test]
+fn an_append_during_the_read_of_a_page_is_not_missed() {
+    let mut script = Script::new(config(Budget::Times(0)), ConsumerState::default(), None);
+    script.engine.head_moved();
+    script.page(vec![event(1, "parallel", "x")]);
+    assert_eq!(script.out.fetch, Some(Position::new(1)), "the page may have been read before the append");
+}
+
+#[test]
+fn behind_an_inline_event_that_runs_nothing_is_taken_in_and_so_nothing_is_open() {
+    let mut script = Script::new(config(Budget::Times(0)), ConsumerState::default(), None);
+    script.page(vec![event(1, "inline", "x"), event(2, "ignored", "y"), event(3, "parallel", "z")]);
+    script.pass(Duration::from_secs(10));
+    script.assert_runs(&[1]);
+    assert!(script.commits.iter().all(|commit| commit.opened.is_empty()), "{:?}", script.commits);
+}
+
+#[test]
+fn what_waits_behind_an_attempt_that_never_returns_does_not_fill_the_memory_for_others() {
+    let config = Config { max_bytes: 1, ..config(Budget::Times(0)) };
+    let mut script = Script::new(config, ConsumerState::default(), None);
+    script.page(vec![event(1, "parallel", "x"), event(2, "parallel", "x"), event(3, "parallel", "y")]);
+    script.pass(SOON);
+    script.assert_runs(&[1, 3]);
+}
+
+/// Two processes have died at the second event: it is to run alone.
+fn suspect() -> Script {
+    let second = event(2, "parallel", "y");
+    let started = Started { position: Position::new(2), key_hash: second.key_hash(), crashes: 1 };
+    let state = ConsumerState { started: vec![started], ..ConsumerState::default() };
+    let mut script = Script::new(config(Budget::Times(0)), state, Some(3));
+    script.page(vec![event(1, "parallel", "x"), second, event(3, "parallel", "z")]);
+    script.assert_runs(&[1]);
+    script
+}
+
+#[test]
+fn an_event_that_is_to_run_alone_does_not_hold_back_the_others_behind_an_attempt_that_never_returns() {
+    let mut script = suspect();
+    let passed_at = script.out.wake_at.unwrap();
+    script.pass(passed_at - SOON);
+    script.assert_runs(&[1]);
+    script.pass(SOON);
+    script.assert_runs(&[1, 3]);
+    script.end(3, Outcome::Handled);
+    // Beside another it never runs.
+    script.assert_runs(&[1]);
+    script.end(1, Outcome::Handled);
+    script.assert_runs(&[2]);
+}
+
+#[test]
+fn an_event_that_is_to_run_alone_runs_before_later_ones_once_what_ran_has_ended() {
+    let mut script = suspect();
+    script.end(1, Outcome::Handled);
+    script.assert_runs(&[2]);
+    script.end(2, Outcome::Handled);
+    script.assert_runs(&[3]);
+}
+
+#[test]
+fn an_answer_to_a_read_that_nobody_waits_for_any_more_is_dropped() {
+    let state = ConsumerState {
+        frontier: Position::new(2),
+        held: vec![held("x", 1, WhyHeld::Waiting)],
+        ..ConsumerState::default()
+    };
+    let mut script = Script::new(config(Budget::Times(0)), state, None);
+    let read = script.read();
+    let Read::Aggregate { lane, ref aggregate, after, max, .. } = read else { panic!("{read:?}") };
+    let stale = Read::Aggregate { lane, aggregate: aggregate.clone(), after, until: Position::new(1), max };
+    script.engine.drained(&stale, vec![event(1, "parallel", "x")], &[], script.now);
+    script.turn();
+    assert!(script.running.is_empty());
+    script.engine.drained(&read, vec![event(1, "parallel", "x")], &[], script.now);
+    script.turn();
+    script.assert_runs(&[1]);
+}
+
+#[test]
+fn a_letter_that_parks_nothing_is_passed_when_its_aggregate_is_read_again() {
+    let state = ConsumerState {
+        frontier: Position::new(2),
+        held: vec![held("x", 1, WhyHeld::Waiting)],
+        ..ConsumerState::default()
+    };
+    let mut script = Script::new(config(Budget::Times(0)), state, None);
+    let (read, first) = (script.read(), event(1, "parallel", "x"));
+    let letters = [letter(&first, false)];
+    script.engine.drained(&read, vec![first, event(2, "parallel", "x")], &letters, script.now);
+    script.turn();
+    script.assert_runs(&[2]);
+}
+
+#[test]
+fn a_dead_event_whose_retry_was_stopped_while_it_ran_stays_dead_when_it_fails() {
+    let first = event(1, "parallel", "x");
+    let state = ConsumerState {
+        frontier: Position::new(2),
+        held: vec![held("x", 1, WhyHeld::Dead)],
+        ..ConsumerState::default()
+    };
+    let mut script = Script::new(config(Budget::Times(5)), state, None);
+    script.engine.requests(&[request(1, Action::Retry, 1)]);
+    script.turn();
+    let Read::Letters { request, .. } = script.read() else { panic!("letters are read") };
+    script.engine.letters(request, vec![letter(&first, true)], true);
+    script.turn();
+    let read = script.read();
+    script.engine.drained(&read, vec![first.clone()], &[letter(&first, true)], script.now);
+    script.turn();
+    script.assert_runs(&[1]);
+
+    script.engine.requests(&[]);
+    script.end(1, failed());
+    script.pass(Duration::from_secs(60));
+    assert!(script.running.is_empty(), "nobody asks for it any more");
+    assert_eq!(script.engine.keys.why(&first), Some(WhyHeld::Dead));
+    let went = script.commits.iter().any(|commit| !commit.dead_ended.is_empty() || !commit.retries.is_empty());
+    assert!(!went, "{:?}", script.commits);
+}
+
+#[test]
+fn a_dead_event_that_is_handled_again_does_not_run_beside_an_inline_one_of_its_aggregate() {
+    let first = event(1, "parallel", "x");
+    let state = ConsumerState { frontier: Position::new(1), ..ConsumerState::default() };
+    let mut script = Script::new(config(Budget::Times(0)), state, None);
+    script.engine.requests(&[request(1, Action::Retry, 1)]);
+    script.turn();
+    let Read::Letters { request, .. } = script.read() else { panic!("letters are read") };
+    script.engine.letters(request, vec![letter(&first, false)], true);
+    script.turn();
+    assert_eq!(script.read(), Read::Letter(Position::new(1)));
+    script.page(vec![event(2, "inline", "x")]);
+    assert!(script.running.is_empty(), "the letter's event is on its way");
+    script.engine.redriven(Position::new(1), Some(first), script.now);
+    script.turn();
+    script.assert_runs(&[1]);
+    script.end(1, Outcome::Handled);
+    script.assert_runs(&[2]);
+}
