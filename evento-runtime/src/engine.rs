@@ -19,6 +19,7 @@ mod order;
 mod pending;
 mod place;
 mod request;
+mod room;
 mod route;
 mod settle;
 mod slot;
@@ -150,8 +151,8 @@ pub enum Mutant {
     OneSidedBarrier,
     /// A failed attempt is forgotten by a crash.
     RetryNotStored,
-    /// What has failed and is not stored takes no place in the bound of a crash.
-    FailedNotCounted,
+    /// The next attempt does not wait until it is due.
+    RetryTooEarly,
     /// The last open position is left out of the checkpoint.
     OpenForgotten,
     /// A held key is left out of the checkpoint.
@@ -174,7 +175,7 @@ impl Mutant {
         Self::StartBeforeRecord,
         Self::OneSidedBarrier,
         Self::RetryNotStored,
-        Self::FailedNotCounted,
+        Self::RetryTooEarly,
         Self::OpenForgotten,
         Self::HeldForgotten,
         Self::LaneRunsTwo,

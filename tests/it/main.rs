@@ -14,6 +14,7 @@ mod parallel;
 mod process;
 mod sequential;
 mod shutdown;
+mod simulation;
 mod source;
 mod start;
 mod store;

@@ -37,8 +37,7 @@ impl Engine {
         if self.config.mode == CheckpointMode::Watermark {
             return used.limits.capacity.saturating_sub(used.running);
         }
-        let failed = if self.mutant(Mutant::FailedNotCounted) { 0 } else { used.unstored };
-        (used.limits.capacity + self.config.start_ahead).saturating_sub(used.running + failed)
+        (used.limits.capacity + self.config.start_ahead).saturating_sub(used.running + used.unstored)
     }
 
     /// Spends the permits at hand, and says what else is to be done.
@@ -81,6 +80,7 @@ impl Engine {
 
     /// Has an event wait for its next attempt.
     pub(super) fn wait_until(&mut self, id: SlotId, due: Duration) {
+        let due = if self.mutant(Mutant::RetryTooEarly) { due / 2 } else { due };
         let Some(slot) = self.slots.get_mut(id) else { return };
         slot.stage = Stage::Waiting { due };
         let (handler, lane) = (slot.handler, slot.lane);

@@ -5,7 +5,7 @@ use evento_core::{OnDead, Position, RecordedEvent, store::WhyHeld};
 use super::{
     Engine, Mutant, Now, OutOfOrder, Read, Run,
     lane::{Aside, Found, Identity},
-    slot::{Origin, Slot, SlotId},
+    slot::{Origin, Slot},
 };
 
 /// What became of an event that was looked at.
@@ -23,7 +23,7 @@ impl Engine {
     /// [`OutOfOrder`] where the source cannot be trusted.
     pub(crate) fn admit(&mut self, now: Now) -> Result<(), OutOfOrder> {
         self.advance_requests();
-        self.settle_written();
+        self.settle_written(now);
         self.wake_due(now);
         self.forget_passed_starts();
         // Behind an inline event nothing is even looked at: what is open needs no name while the checkpoint is below it.
@@ -221,48 +221,6 @@ impl Engine {
         self.counts.aside += 1;
         self.pass(position);
         Intake::Taken
-    }
-
-    /// Whether another of the stream's events may be in memory for the executor. One that waits for another attempt
-    /// gives its place back where a permit is free and nothing else could use it.
-    fn has_room(&mut self, executor: usize) -> bool {
-        let used = &self.uses[executor];
-        let nothing_ready = used.handlers.iter().all(|&handler| self.ready[handler].is_empty());
-        let starves = used.running < used.limits.capacity && nothing_ready;
-        // What waits behind an attempt that never returns does not keep out what could run.
-        if self.bytes >= self.config.max_bytes && self.slots.len() > 0 && !starves {
-            return false;
-        }
-        if used.in_memory < used.limits.look_ahead {
-            return true;
-        }
-        if starves {
-            return self.give_back(executor, Origin::Stream)
-                && self.uses[executor].in_memory < self.uses[executor].limits.look_ahead;
-        }
-        false
-    }
-
-    /// Has the event that waits longest for its next attempt give its place back.
-    pub(super) fn give_back(&mut self, executor: usize, origin: Origin) -> bool {
-        let stored = |id: &SlotId| {
-            let slot = self.slots.get(*id);
-            slot.is_some_and(|slot| self.pending.is_written(slot.needs_write) && slot.origin == origin)
-        };
-        let Some(&(due, id)) = self.uses[executor].waiting.iter().rev().find(|(_, id)| stored(id)) else {
-            return false;
-        };
-        let Some(slot) = self.slots.get(id) else { return false };
-        let (position, lane) = (slot.position(), slot.lane);
-        match lane {
-            Some(lane) => self.hold_lane(lane, due),
-            None => {
-                self.vacate(id);
-                self.off_slot.insert(position, due);
-                self.pass(position);
-            }
-        }
-        true
     }
 
     pub(super) fn forget_retries_between(&mut self, from: Position, to: Position) {

@@ -253,10 +253,6 @@ impl Pending {
         self.written
     }
 
-    pub(crate) fn now(&self) -> Duration {
-        self.now
-    }
-
     pub(crate) fn written(&mut self, revision: Revision, now: Duration) {
         debug_assert!(self.writing.is_some(), "a write was made that nobody asked for");
         self.writing = None;

@@ -216,25 +216,26 @@ impl Engine {
     }
 
     /// Settles the dead events whose letters are stored.
-    pub(super) fn settle_written(&mut self) {
+    pub(super) fn settle_written(&mut self, now: Now) {
         if self.dying.is_empty() {
             return;
         }
         for id in std::mem::take(&mut self.dying) {
             let Some(slot) = self.slots.get(id) else { continue };
             if self.pending.is_written(slot.needs_write) {
-                self.settle_dead(id);
+                self.settle_dead(id, now);
             } else {
                 self.dying.push(id);
             }
         }
     }
 
-    fn settle_dead(&mut self, id: SlotId) {
+    fn settle_dead(&mut self, id: SlotId, now: Now) {
         let Some(slot) = self.slots.get(id) else { return };
         let (position, origin, lane) = (slot.position(), slot.origin, slot.lane);
         let parks = self.keys.get(&slot.event.aggregate().to_owned());
         let parks = parks.is_some_and(|held| held.why == WhyHeld::Dead && held.from == position);
+        self.held_part_changed(id);
         self.forget(position);
         self.pending.count();
         if origin == Origin::Redriven {
@@ -256,7 +257,7 @@ impl Engine {
                 self.drop_lane(lane);
             }
             Some(lane) => {
-                self.leave(id, Now { since_start: self.pending.now(), ..Now::default() });
+                self.leave(id, now);
                 self.lanes.close_if_empty(lane);
             }
             None => {

@@ -114,7 +114,7 @@ struct Attempts {
     done: bool,
 }
 
-const MOST_STEPS: u64 = 400_000;
+const MOST_STEPS: u64 = 4_000_000;
 /// An hour.
 const LONGEST: u64 = 3_600_000_000;
 

@@ -1,10 +1,11 @@
 //! One test a fault that the simulation has found.
 
-use evento_core::store::{Action, DeadReason, HeldKey, Started, WhyHeld};
+use evento_core::store::{Action, DeadReason, HeldKey, Started, StoredRetry, WhyHeld};
 
 use super::*;
 
 const SOON: Duration = Duration::from_millis(1);
+const TODAY: Timestamp = Timestamp(1_700_000_000_000_000);
 
 /// One engine, whose writes are made at once, and which is given every permit it wants.
 struct Script {
@@ -16,13 +17,17 @@ struct Script {
     commits: Vec<Commit>,
 }
 
-/// Handler 0 takes `inline`, handler 1 `parallel`, which keeps the aggregates' order.
+/// Handler 0 takes `inline`; handler 1 `parallel`, and handler 2 `narrow`, keep the aggregates' order.
 fn config(budget: Budget) -> Config {
     let policy = |run| Policy { run, budget, backoff: Backoff::default(), redeliver: false };
     Config {
-        routes: [("inline".to_owned(), 0), ("parallel".to_owned(), 1)].into_iter().collect(),
-        policies: vec![policy(Run::Inline), policy(Run::Executor { index: 0, ordered: true })],
-        executors: vec![Limits { capacity: 2, look_ahead: 8 }],
+        routes: [("inline".to_owned(), 0), ("parallel".to_owned(), 1), ("narrow".to_owned(), 2)].into_iter().collect(),
+        policies: vec![
+            policy(Run::Inline),
+            policy(Run::Executor { index: 0, ordered: true }),
+            policy(Run::Executor { index: 1, ordered: true }),
+        ],
+        executors: vec![Limits { capacity: 2, look_ahead: 8 }, Limits { capacity: 1, look_ahead: 4 }],
         ..World::config()
     }
 }
@@ -64,7 +69,7 @@ fn held(aggregate: &str, from: u64, why: WhyHeld) -> HeldKey {
 
 impl Script {
     fn new(config: Config, state: ConsumerState, guard_until: Option<u64>) -> Self {
-        let now = Now::default();
+        let now = Now { since_start: Duration::ZERO, wall: TODAY };
         let engine = Engine::new(config, state, guard_until.map(Position::new), now);
         let mut script = Self { engine, out: Output::default(), now, running: BTreeMap::new(), commits: Vec::new() };
         script.turn();
@@ -124,6 +129,10 @@ impl Script {
 
 fn failed() -> Outcome {
     Outcome::Failed(Failure { kind: FailureKind::Handler(Fault::Ordinary), cause: vec![] })
+}
+
+fn dead() -> Outcome {
+    Outcome::Failed(Failure { kind: FailureKind::Handler(Fault::Permanent), cause: vec![] })
 }
 
 #[test]
@@ -267,4 +276,64 @@ fn a_dead_event_that_is_handled_again_does_not_run_beside_an_inline_one_of_its_a
     script.assert_runs(&[1]);
     script.end(1, Outcome::Handled);
     script.assert_runs(&[2]);
+}
+
+#[test]
+fn what_waits_behind_attempts_under_another_executor_makes_room_for_what_could_run() {
+    let mut script = Script::new(config(Budget::Times(0)), ConsumerState::default(), None);
+    script.page(vec![
+        event(1, "parallel", "x"),
+        event(2, "parallel", "y"),
+        event(3, "narrow", "x"),
+        event(4, "narrow", "x"),
+        event(5, "narrow", "x"),
+        event(6, "narrow", "y"),
+        event(7, "narrow", "z"),
+    ]);
+    script.pass(SOON);
+    script.assert_runs(&[1, 2, 7]);
+    script.pass(Duration::from_secs(1));
+    let read = script.read();
+    let behind = vec![event(3, "narrow", "x"), event(4, "narrow", "x"), event(5, "narrow", "x")];
+    script.engine.drained(&read, behind, &[], script.now);
+    script.end(7, Outcome::Handled);
+    script.end(1, Outcome::Handled);
+    script.assert_runs(&[2, 3]);
+}
+
+#[test]
+fn a_stored_retry_behind_a_dead_event_is_made_when_it_is_due() {
+    let second = event(2, "parallel", "x");
+    let retry = StoredRetry {
+        position: second.position(),
+        key_hash: second.key_hash(),
+        attempts: 1,
+        spent: 1,
+        not_before: TODAY,
+        first_failed_at: TODAY,
+    };
+    let state = ConsumerState { retries: vec![retry], ..ConsumerState::default() };
+    let config = Config { on_dead: OnDead::Continue, ..config(Budget::Times(1)) };
+    let mut script = Script::new(config, state, None);
+    script.page(vec![event(1, "parallel", "x"), second]);
+    script.end(1, dead());
+    script.assert_runs(&[2]);
+}
+
+#[test]
+fn a_held_key_goes_on_behind_an_event_that_has_died_without_parking() {
+    let state = ConsumerState {
+        frontier: Position::new(2),
+        held: vec![held("x", 1, WhyHeld::Waiting)],
+        ..ConsumerState::default()
+    };
+    let config = Config { on_dead: OnDead::Continue, ..config(Budget::Times(0)) };
+    let mut script = Script::new(config, state, None);
+    let read = script.read();
+    script.engine.drained(&read, vec![event(1, "parallel", "x")], &[], script.now);
+    script.turn();
+    script.end(1, dead());
+    script.pass(Duration::from_secs(1));
+    let from: Vec<_> = script.commits.iter().flat_map(|commit| &commit.held).map(|held| held.from).collect();
+    assert_eq!(from.last(), Some(&Position::new(2)), "{:?}", script.commits);
 }

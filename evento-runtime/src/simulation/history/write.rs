@@ -45,7 +45,12 @@ impl History<'_> {
             }
             let aggregate = self.log.events[event].aggregate;
             if self.parked_behind[aggregate] == Some(event) {
-                self.parked_behind[aggregate] = None;
+                // Another of the aggregate may have died since.
+                let of_aggregate = |letter: &&evento_core::store::DeadEvent| {
+                    letter.parks && self.log.events[self.log.index(letter.position)].aggregate == aggregate
+                };
+                let next = commit.dead.iter().filter(of_aggregate).map(|letter| self.log.index(letter.position)).min();
+                self.parked_behind[aggregate] = next;
             }
         }
         // A parked event begins anew once it is released.

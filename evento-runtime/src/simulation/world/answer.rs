@@ -102,7 +102,9 @@ impl World<'_> {
 fn shown(commit: &Commit) -> String {
     use std::fmt::Write;
     let mut said = format!("{} frontier {}", commit.replaces.next(), commit.frontier);
-    let mut say = |name: &str, positions: Vec<String>| {
+    let mut say = |name: &str, mut positions: Vec<String>| {
+        // Held keys come in any order.
+        positions.sort_unstable();
         if !positions.is_empty() {
             write!(said, ", {name} {}", positions.join(" ")).unwrap_or_default();
         }
