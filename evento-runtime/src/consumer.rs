@@ -111,20 +111,20 @@ impl Consumer {
                 None => match self.take_claim().await {
                     Some(taken) => taken,
                     None => {
-                        if let Some(claim) = held {
-                            self.release(claim).await;
+                        if let Some((claim, clean)) = held {
+                            self.release(claim, clean).await;
                         }
                         break;
                     }
                 },
             };
-            held = Some(claim.clone());
+            held = Some((claim.clone(), clean));
             let kept = self.shared.keeper.keep(claim.clone(), asked_at, self.attention.clone());
             let end = self.consume(&claim, clean, &kept).await;
             drop(kept);
             match end {
                 Ok(End::Stopped { left }) => {
-                    self.release(claim).await;
+                    self.release(claim, true).await;
                     self.status.stopped(left);
                     break;
                 }
@@ -261,8 +261,8 @@ impl Consumer {
         }
     }
 
-    async fn release(&self, claim: Claim) {
-        if let Err(error) = self.shared.store.release(claim).await {
+    async fn release(&self, claim: Claim, clean: bool) {
+        if let Err(error) = self.shared.store.release(claim, clean).await {
             tracing::warn!(consumer = %self.spec.key, error = &error as &dyn std::error::Error, "the claim could not be let go; it runs out by itself");
         }
     }

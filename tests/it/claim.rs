@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use evento_core::store::ClaimStore;
 use evento_runtime::{ConsumerState, store::MemoryStore, testing::Harness};
 use evento_tests::{
     faulty::{Fate, Faults, Operation},
@@ -10,7 +11,7 @@ use evento_tests::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-use crate::kit::{at, behind, faulty};
+use crate::kit::{at, behind, crash, faulty, taken};
 
 /// Rule 8.2: two bundles on one store: one consumes, the other says for whom it waits, and goes on after it.
 #[tokio::test(start_paused = true)]
@@ -166,6 +167,34 @@ async fn a_store_that_fails_while_a_claim_is_taken_up_delays_the_consumer_and_no
     test.run_until_idle().await.unwrap();
     assert_eq!(test.checkpoint::<Forever>().await.unwrap(), at(1));
     test.shutdown().await.unwrap();
+}
+
+/// Rule 5.11: who took a claim uncleanly, and never got to consume under it, leaves it as unclean as it was.
+#[tokio::test(start_paused = true)]
+async fn rule_5_11_a_claim_that_was_taken_and_never_consumed_under_stays_unclean() {
+    let store = MemoryStore::new();
+    let faults = Faults::default();
+    let probe = Probe::doing(|_| std::future::pending());
+    let test = behind(&faults, &store).provide(Forever(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    probe.began(1).await;
+    let consumer = test.running().dead_events::<Forever>().unwrap().consumer().clone();
+    crash(test, &faults);
+    let faults = Faults::default();
+    faults.always(Operation::Load, Fate::Fail);
+    let test = behind(&faults, &store).provide(Forever(Probe::new())).start().await.unwrap();
+    while faults.count(Operation::Load) < 2 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    test.shutdown().await.unwrap();
+    let (claim, clean) = taken(&store, &consumer).await;
+    assert!(!clean);
+    // One that consumes to an orderly end leaves it clean.
+    store.release(claim, false).await.unwrap();
+    let test = Harness::new().store(store.clone()).provide(Forever(Probe::new())).start().await.unwrap();
+    test.run_until_idle().await.unwrap();
+    test.shutdown().await.unwrap();
+    assert!(taken(&store, &consumer).await.1);
 }
 
 /// B49 and rule 8.2: claims are renewed on a thread of their own, which a handler that blocks cannot delay.

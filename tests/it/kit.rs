@@ -1,6 +1,11 @@
 //! What these tests share.
 
-use evento_core::{Position, store::Target};
+use std::time::Duration;
+
+use evento_core::{
+    ConsumerKey, Position, Segment,
+    store::{Claim, ClaimOutcome, ClaimRequest, ClaimStore, Owner, Target},
+};
 use evento_runtime::{
     Settings,
     store::MemoryStore,
@@ -42,6 +47,21 @@ pub(crate) async fn retry<T: evento_core::Component>(test: &TestBundle, target: 
 /// A position of the memory store.
 pub(crate) fn at(position: u64) -> Position {
     Position::new(position)
+}
+
+/// Takes a consumer's claim for 10 s, past any bundle; answers whether the taking was clean.
+pub(crate) async fn taken(store: &MemoryStore, consumer: &ConsumerKey) -> (Claim, bool) {
+    let request = ClaimRequest {
+        consumer: consumer.clone(),
+        segment: Segment::WHOLE,
+        owner: Owner { name: "another".to_owned(), process: None },
+        time_to_live: Duration::from_secs(10),
+        names: vec!["probe.followed".to_owned(), "probe.happened".to_owned()],
+    };
+    match store.claim(request).await.unwrap() {
+        ClaimOutcome::Taken { claim, clean } => (claim, clean),
+        other => panic!("not taken: {other:?}"),
+    }
 }
 
 /// The positions of a component's letters.

@@ -239,6 +239,7 @@ macro_rules! conformance {
                 a_claim_past_its_time_is_held_until_somebody_takes_it,
                 b51_a_holder_that_asks_again_ends_its_own_epoch,
                 asking_again_after_an_unclean_taking_is_still_unclean,
+                a_claim_let_go_uncleanly_is_taken_uncleanly,
                 releasing_anothers_claim_does_nothing,
                 b53_who_lacks_a_stored_name_stands_back_for_one_that_has_it,
                 nobody_stands_back_for_one_that_stopped_asking,

@@ -51,7 +51,7 @@ impl ClaimStore for FaultyStore<dyn Store> {
     delegate! {
         Claim: fn claim(request: ClaimRequest) -> Result<ClaimOutcome, StoreError>;
         Renew: fn renew(claims: Vec<Claim>, time_to_live: Duration) -> Result<Vec<Claim>, StoreError>;
-        Release: fn release(claim: Claim) -> Result<(), StoreError>;
+        Release: fn release(claim: Claim, clean: bool) -> Result<(), StoreError>;
         Claims: fn claims(bundle: String) -> Result<Vec<ClaimStatus>, StoreError>;
     }
 }

@@ -102,6 +102,7 @@ struct Stored {
     segment: i64,
     epoch: Epoch,
     holder: Option<Owner>,
+    /// What the holder's taking was answered, or, where there is none, what the next one's is.
     clean: bool,
     until: Timestamp,
     names: Vec<String>,
@@ -148,7 +149,7 @@ fn claim(conn: &Connection, request: ClaimRequest) -> Result<ClaimOutcome, Failu
                 wait(conn, stored.segment, &request, now)?;
                 return Ok(ClaimOutcome::StandBack { owner, lacking });
             }
-            free.is_none()
+            free.is_none() && stored.clean
         }
     };
     let ClaimRequest { consumer, segment, owner, time_to_live, .. } = request;
@@ -269,11 +270,11 @@ impl ClaimStore for OpenSqlite {
         })
     }
 
-    fn release(&self, claim: Claim) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn release(&self, claim: Claim, clean: bool) -> BoxFuture<'_, Result<(), StoreError>> {
         self.threads.write(Lane::Claim, move |conn| {
             if let Some(found) = held(conn, &claim)? {
-                conn.prepare_cached("UPDATE evento_claim SET owner = NULL WHERE segment = ?1")?
-                    .execute([found.segment])?;
+                conn.prepare_cached("UPDATE evento_claim SET owner = NULL, clean = ?2 WHERE segment = ?1")?
+                    .execute(params![found.segment, clean])?;
             }
             Ok(())
         })

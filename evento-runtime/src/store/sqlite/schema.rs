@@ -101,7 +101,8 @@ CREATE TABLE evento_replay_except (
     PRIMARY KEY (segment, position)
 ) STRICT, WITHOUT ROWID;
 
--- The epoch, which fenced writes look at, apart from the time to live, which renewals write. No owner: let go.
+-- The epoch, which fenced writes look at, apart from the time to live, which renewals write. No owner: let go. Clean is
+-- the present taking, or, without an owner, the next.
 CREATE TABLE evento_claim (
     segment INTEGER PRIMARY KEY,
     epoch INTEGER NOT NULL,
