@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) interceptors: Arc<[Arc<dyn Interceptor>]>,
     pub(crate) owner: Owner,
     pub(crate) keeper: Keeper,
-    /// How many bytes of events a page holds, so that two pages of every consumer fit into the bundle's bound.
+    /// How many bytes of events a page holds, so that all that every consumer reads fits into the bundle's bound.
     pub(crate) page_bytes: usize,
     /// Changes whenever the log may have grown.
     pub(crate) wake: watch::Receiver<u64>,

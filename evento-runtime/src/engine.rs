@@ -31,8 +31,8 @@ use evento_core::{
     Aggregate, OnDead, Position, RecordedEvent, Timestamp,
     retry::Backoff,
     store::{
-        Commit, ConsumerState, DeadEvent, Page, Replay, RequestId, Revision, StoredRequest, StoredRetry, Target,
-        WhyHeld,
+        Commit, ConsumerState, DeadEvent, Page, Replay, RequestId, Revision, Selection, StoredRequest, StoredRetry,
+        Target, WhyHeld,
     },
 };
 
@@ -46,6 +46,7 @@ use self::{
 };
 pub(crate) use self::{
     active::{Failing, Failure, FailureKind},
+    drain::SIDE_BY_SIDE,
     order::OutOfOrder,
     pending::Cadence,
     route::Routes,
@@ -269,15 +270,20 @@ impl Engine {
         self.grew_meanwhile = self.fetching;
     }
 
-    /// The events that `Read::At` asked for; `asked` are settled where the log holds none.
-    pub(crate) fn recovered(&mut self, asked: &[Position], events: Vec<Arc<RecordedEvent>>) {
+    /// The events that `Read::At` asked for. Those of `asked` that were looked at are settled where the log holds none,
+    /// the others are asked for again.
+    pub(crate) fn recovered(&mut self, asked: &[Position], found: Selection) {
         self.recovering = false;
-        let found: BTreeSet<_> = events.iter().map(|event| event.position()).collect();
-        for &position in asked.iter().filter(|position| !found.contains(position)) {
-            self.counts.skipped += 1;
-            self.settle_open(position);
+        let at: BTreeSet<_> = found.events.iter().map(|event| event.position()).collect();
+        for &position in asked.iter().rev().filter(|position| !at.contains(position)) {
+            if position > found.scanned_to {
+                self.to_recover.push_front(position);
+            } else {
+                self.counts.skipped += 1;
+                self.settle_open(position);
+            }
         }
-        self.recovered.extend(events);
+        self.recovered.extend(found.events);
     }
 
     /// A read beside the stream failed: it is asked for again at the next step.
@@ -294,9 +300,9 @@ impl Engine {
         }
     }
 
-    /// The events and letters that `Read::Aggregate` asked for.
-    pub(crate) fn drained(&mut self, drain: u64, events: Vec<Arc<RecordedEvent>>, letters: Vec<Position>) {
-        match self.drains.read(drain, events, letters, &mut self.keys) {
+    /// The events that `Read::Aggregate` asked for, and where the aggregate's letters are, as far as was looked.
+    pub(crate) fn drained(&mut self, drain: u64, found: Selection, letters: Vec<Position>) {
+        match self.drains.read(drain, found, letters, &mut self.keys) {
             Drained::GoesOn => {}
             Drained::Live(aggregate) => self.pending.release(aggregate),
             Drained::Missing(letter) => self.letter_failed(letter),

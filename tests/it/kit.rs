@@ -72,14 +72,15 @@ pub(crate) async fn letters<T: evento_core::Component>(test: &TestBundle) -> Vec
 /// Ends a bundle as a crash does: from now on nothing of it reaches the store, so its claim runs out by itself.
 pub(crate) fn crash(test: TestBundle, faults: &Faults) {
     use Operation::{
-        Append, Claim, Commit, DeadEvents, Head, Load, OpenRequests, Read, ReadAggregate, ReadAt, Release, Renew,
-        Revision,
+        Append, Claim, Commit, DeadEvents, DeadPositions, Head, Load, OpenRequests, Read, ReadAggregate, ReadAt,
+        Release, Renew, Revision,
     };
     for operation in [
         Append,
         Claim,
         Commit,
         DeadEvents,
+        DeadPositions,
         Head,
         Load,
         OpenRequests,

@@ -225,7 +225,9 @@ macro_rules! conformance {
                 b92_an_oversize_payload_stays_in_the_log,
                 nobody_reads_beyond_the_last_position,
                 events_are_found_at_their_positions,
+                a_read_by_position_that_is_cut_short_says_what_it_has_not_looked_at,
                 one_aggregate_is_read_through_its_index,
+                one_aggregate_is_read_in_parts_of_bounded_size,
                 r75_an_append_wakes_readers_after_it_has_committed,
                 r10_concurrent_appends_lose_and_double_nothing,
                 what_was_appended_is_there_after_reopening,
@@ -274,6 +276,7 @@ macro_rules! conformance {
                 letters_are_read_with_the_checkpoint,
                 letters_are_listed_page_by_page,
                 letters_are_filtered_by_every_part,
+                positions_of_letters_are_read_without_what_is_in_them,
                 e3_a_letter_goes_when_the_commit_says_so,
                 consumers_do_not_see_each_others_letters;
             request:

@@ -114,6 +114,16 @@ pub trait DeadEventStore: Send + Sync + 'static {
     /// [`StoreError`].
     fn dead_events(&self, consumer: ConsumerKey, filter: DeadFilter) -> BoxFuture<'_, Result<DeadPage, StoreError>>;
 
+    /// Where a consumer's letters are, without what is in them: the first `limit` that fit.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn dead_positions(
+        &self,
+        consumer: ConsumerKey,
+        filter: DeadFilter,
+    ) -> BoxFuture<'_, Result<Vec<Position>, StoreError>>;
+
     /// How many letters a consumer has, counted from storage.
     ///
     /// # Errors

@@ -66,11 +66,14 @@ pub(super) async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(
     Ok(())
 }
 
-/// How many bytes of events a page holds: a consumer has at most two in memory, the one it handles and the next, and each
-/// has its own share of the bound, which a consumer that is stuck does not take from the others.
+/// How many bytes of events a page holds. A consumer has at most four times as many in memory: the page it handles and the
+/// next, what it reads again after a restart, and what it reads again of held aggregates. Each has its own share of the
+/// bound, which a consumer that is stuck does not take from the others.
 fn page_bytes(settings: &Settings, consumers: usize) -> usize {
-    settings.page.bytes.min(settings.buffer_bytes / (2 * consumers.max(1))).max(1)
+    settings.page.bytes.min(settings.buffer_bytes / (PAGES * consumers.max(1))).max(1)
 }
+
+const PAGES: usize = 4;
 
 fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let Prepared { name, settings, consumers, interceptors, classifiers, clock, .. } = prepared;
@@ -127,12 +130,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_pages_of_every_consumer_fit_into_the_bound_however_many_there_are() {
+    fn all_that_every_consumer_reads_fits_into_the_bound_however_many_there_are() {
         let settings = Settings::default();
         for consumers in 0..1_000 {
             let page = page_bytes(&settings, consumers);
-            assert!(page <= settings.page.bytes && 2 * page * consumers <= settings.buffer_bytes && page > 0);
+            assert!(page <= settings.page.bytes && PAGES * page * consumers <= settings.buffer_bytes && page > 0);
         }
-        assert_eq!(page_bytes(&settings, 16), settings.page.bytes);
+        assert_eq!(page_bytes(&settings, 8), settings.page.bytes);
     }
 }

@@ -285,11 +285,8 @@ impl<'a> Drive<'a> {
             Done::Read(read, Ok(found)) => {
                 self.calm();
                 match read {
-                    Read::At(asked) => self.engine.recovered(&asked, found.events),
-                    Read::Aggregate { drain, .. } => {
-                        let letters = found.letters.iter().map(|letter| letter.position).collect();
-                        self.engine.drained(drain, found.events, letters);
-                    }
+                    Read::At(asked) => self.engine.recovered(&asked, found.selection),
+                    Read::Aggregate { drain, .. } => self.engine.drained(drain, found.selection, found.dead),
                     Read::Letters { request, .. } => self.engine.letters(request, found.letters, found.last),
                 }
             }

@@ -5,13 +5,13 @@ use std::{
 
 use evento_core::{
     Aggregate, Position, RecordedEvent,
-    store::{DeadEvent, HeldKey},
+    store::{DeadEvent, HeldKey, Selection},
 };
 
 use super::{Active, Engine, Now, Output, Read, Slot, keys::Keys};
 
 /// How many aggregates are read again side by side.
-const SIDE_BY_SIDE: usize = 16;
+pub(crate) const SIDE_BY_SIDE: usize = 16;
 
 /// Held aggregates whose events are handled apart from the stream, each in its own order.
 #[derive(Debug, Default)]
@@ -116,15 +116,10 @@ impl Drains {
     }
 
     /// Takes up what was read.
-    pub(crate) fn read(
-        &mut self,
-        id: u64,
-        events: Vec<Arc<RecordedEvent>>,
-        letters: Vec<Position>,
-        keys: &mut Keys,
-    ) -> Drained {
+    pub(crate) fn read(&mut self, id: u64, found: Selection, letters: Vec<Position>, keys: &mut Keys) -> Drained {
         let Some(drain) = self.drains.get_mut(&id) else { return Drained::GoesOn };
         let ReadState::Asked { until } = drain.read else { return Drained::GoesOn };
+        let Selection { events, scanned_to } = found;
         drain.read = ReadState::Done;
         drain.letters = letters;
         if let Some(letter) = &drain.redriven
@@ -139,8 +134,8 @@ impl Drains {
             drain.events.extend(events);
             return Drained::GoesOn;
         }
-        drain.after = drain.after.max(until);
-        if keys.newest(&drain.aggregate).is_some_and(|newest| newest > until) {
+        drain.after = drain.after.max(scanned_to.min(until));
+        if drain.after < until || keys.newest(&drain.aggregate).is_some_and(|newest| newest > until) {
             drain.read = ReadState::Wanted;
             return Drained::GoesOn;
         }

@@ -1,5 +1,5 @@
 use evento_core::{
-    Aggregate, BoxFuture, ConsumerKey, Sequence, Timestamp,
+    Aggregate, BoxFuture, ConsumerKey, Position, Sequence, Timestamp,
     store::{Commit, DeadEvent, DeadEventStore, DeadFilter, DeadPage, DeadReason, StoreError, Target},
 };
 use rusqlite::{Connection, Row, params};
@@ -58,14 +58,32 @@ pub(super) fn count(conn: &Connection, consumer: i64, target: &Target) -> rusqli
 }
 
 fn page(conn: &Connection, consumer: &ConsumerKey, filter: &DeadFilter) -> Result<DeadPage, Failure<StoreError>> {
-    let Some(consumer) = consumer_id(conn, consumer)? else { return Ok(DeadPage::default()) };
     let limit = filter.limit.max(1);
-    let mut select = conn.prepare_cached(
-        "SELECT position, event_id, name, aggregate_type, aggregate_id, sequence, reason, cause, attempts, \
-         first_failed_at, last_failed_at, parks FROM evento_dead_event WHERE consumer = ?1 AND position > ?2 \
+    const LETTER: &str = "position, event_id, name, aggregate_type, aggregate_id, sequence, reason, cause, attempts, \
+                          first_failed_at, last_failed_at, parks";
+    // One more than asked for tells whether there is another page.
+    let mut letters = matching(conn, consumer, filter, LETTER, limit.saturating_add(1), letter)?;
+    let more = letters.len() > limit;
+    letters.truncate(limit);
+    let next = letters.last().filter(|_| more).map(|letter| letter.position);
+    Ok(DeadPage { letters, next })
+}
+
+/// The first letters that `filter` lets through, by these columns.
+fn matching<T>(
+    conn: &Connection,
+    consumer: &ConsumerKey,
+    filter: &DeadFilter,
+    columns: &str,
+    limit: usize,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, Failure<StoreError>> {
+    let Some(consumer) = consumer_id(conn, consumer)? else { return Ok(Vec::new()) };
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {columns} FROM evento_dead_event WHERE consumer = ?1 AND position > ?2 \
          AND (?3 IS NULL OR name = ?3) AND (?4 IS NULL OR aggregate_type = ?4 AND aggregate_id = ?5) \
-         AND (?6 IS NULL OR reason = ?6) ORDER BY position LIMIT ?7",
-    )?;
+         AND (?6 IS NULL OR reason = ?6) ORDER BY position LIMIT ?7"
+    ))?;
     let parameters = params![
         consumer,
         filter.after.to_bytes(),
@@ -73,14 +91,9 @@ fn page(conn: &Connection, consumer: &ConsumerKey, filter: &DeadFilter) -> Resul
         filter.aggregate.as_ref().map(Aggregate::kind),
         filter.aggregate.as_ref().map(Aggregate::id),
         filter.reason.map(DeadReason::as_str),
-        // One more than asked for tells whether there is another page.
-        i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1),
+        i64::try_from(limit).unwrap_or(i64::MAX),
     ];
-    let mut letters = select.query_map(parameters, letter)?.collect::<Result<Vec<_>, _>>()?;
-    let more = letters.len() > limit;
-    letters.truncate(limit);
-    let next = letters.last().filter(|_| more).map(|letter| letter.position);
-    Ok(DeadPage { letters, next })
+    Ok(select.query_map(parameters, read)?.collect::<Result<_, _>>()?)
 }
 
 fn letter(row: &Row<'_>) -> rusqlite::Result<DeadEvent> {
@@ -103,6 +116,15 @@ fn letter(row: &Row<'_>) -> rusqlite::Result<DeadEvent> {
 impl DeadEventStore for OpenSqlite {
     fn dead_events(&self, consumer: ConsumerKey, filter: DeadFilter) -> BoxFuture<'_, Result<DeadPage, StoreError>> {
         self.threads.read(move |conn| page(conn, &consumer, &filter))
+    }
+
+    fn dead_positions(
+        &self,
+        consumer: ConsumerKey,
+        filter: DeadFilter,
+    ) -> BoxFuture<'_, Result<Vec<Position>, StoreError>> {
+        let limit = filter.limit.max(1);
+        self.threads.read(move |conn| matching(conn, &consumer, &filter, "position", limit, |row| position(row, 0)))
     }
 
     fn dead_depth(&self, consumer: ConsumerKey) -> BoxFuture<'_, Result<u64, StoreError>> {

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use evento_core::{
     AggregateRef, BoxFuture, NewEvent, Position, RecordedEvent, RecordedParts, Segment, Sequence, Timestamp,
     store::{
-        Append, AppendError, Appended, EventLog, Filter, Head, HeldKey, Page, ReadAggregate, ReadLog, StoreError, Wake,
+        Append, AppendError, Appended, EventLog, Filter, Head, HeldKey, Page, ReadAggregate, ReadAt, ReadLog,
+        Selection, StoreError, Wake,
     },
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, params, types::ValueRef};
@@ -183,39 +184,55 @@ fn read(conn: &Connection, read: &ReadLog) -> Result<Page, Failure<StoreError>> 
     select.raw_bind_parameter(4, row_id(until))?;
     let span = usize::try_from(row_id(until) - after).unwrap_or(usize::MAX);
     page.events.reserve(read.max_events.min(span).min(4_096));
+    if let Some(full_at) = collect(&mut select, &mut page.events, read.max_events, read.max_bytes)? {
+        page.scanned_to = full_at;
+    }
+    Ok(page)
+}
+
+/// Takes rows until one of the bounds is met, and answers where that was.
+fn collect(
+    select: &mut Statement<'_>,
+    events: &mut Vec<Arc<RecordedEvent>>,
+    max_events: usize,
+    max_bytes: usize,
+) -> rusqlite::Result<Option<Position>> {
     let mut bytes = 0_usize;
     let mut rows = select.raw_query();
     while let Some(row) = rows.next()? {
         let event = recorded(row)?;
         bytes = bytes.saturating_add(event.payload().len());
         let position = event.position();
-        page.events.push(Arc::new(event));
-        if page.events.len() >= read.max_events || bytes >= read.max_bytes {
-            page.scanned_to = position;
-            break;
+        events.push(Arc::new(event));
+        if events.len() >= max_events || bytes >= max_bytes {
+            return Ok(Some(position));
         }
     }
-    Ok(page)
+    Ok(None)
 }
 
-fn read_at(
-    conn: &Connection,
-    mut positions: Vec<Position>,
-    max_payload: usize,
-) -> Result<Vec<Arc<RecordedEvent>>, Failure<StoreError>> {
+fn read_at(conn: &Connection, read: ReadAt) -> Result<Selection, Failure<StoreError>> {
+    let ReadAt { mut positions, max_bytes, max_payload } = read;
     positions.sort_unstable();
     positions.dedup();
     let mut select = conn.prepare_cached(&format!("SELECT {EVENT} FROM evento_event WHERE position = ?2"))?;
-    let mut events = Vec::with_capacity(positions.len());
+    let mut selection = Selection::default();
+    let mut bytes = 0_usize;
     for position in positions {
+        selection.scanned_to = position;
         if let Some(row) = select.query(params![limit(max_payload), row_id(position)])?.next()? {
-            events.push(Arc::new(recorded(row)?));
+            let event = recorded(row)?;
+            bytes = bytes.saturating_add(event.payload().len());
+            selection.events.push(Arc::new(event));
+            if bytes >= max_bytes {
+                break;
+            }
         }
     }
-    Ok(events)
+    Ok(selection)
 }
 
-fn read_aggregate(conn: &Connection, read: &ReadAggregate) -> Result<Vec<Arc<RecordedEvent>>, Failure<StoreError>> {
+fn read_aggregate(conn: &Connection, read: &ReadAggregate) -> Result<Selection, Failure<StoreError>> {
     // Within an aggregate positions rise with sequences. Where the page before ended at one of its events, the index
     // is entered right behind that.
     let mut select = filtered(
@@ -232,7 +249,9 @@ fn read_aggregate(conn: &Connection, read: &ReadAggregate) -> Result<Vec<Arc<Rec
     select.raw_bind_parameter(4, row_id(read.until))?;
     select.raw_bind_parameter(5, read.aggregate.kind())?;
     select.raw_bind_parameter(6, read.aggregate.id())?;
-    collect(&mut select)
+    let mut events = Vec::new();
+    let full_at = collect(&mut select, &mut events, read.max_events, read.max_bytes)?;
+    Ok(Selection { events, scanned_to: full_at.unwrap_or(read.until) })
 }
 
 /// Where the events of a held key are that a consumer with these names has not passed.
@@ -250,15 +269,6 @@ pub(super) fn behind(
     let (kind, id) = (held.aggregate.kind(), held.aggregate.id());
     let parameters = params![kind, id, row_id(held.from), row_id(frontier), context, names];
     select.query_map(parameters, |row| row.get(0).map(position))?.collect()
-}
-
-fn collect(select: &mut Statement<'_>) -> Result<Vec<Arc<RecordedEvent>>, Failure<StoreError>> {
-    let mut events = Vec::new();
-    let mut rows = select.raw_query();
-    while let Some(row) = rows.next()? {
-        events.push(Arc::new(recorded(row)?));
-    }
-    Ok(events)
 }
 
 /// Copies a row of [`EVENT`] into one piece.
@@ -291,15 +301,11 @@ impl EventLog for OpenSqlite {
         self.threads.read(move |conn| self::read(conn, &read))
     }
 
-    fn read_at(
-        &self,
-        positions: Vec<Position>,
-        max_payload: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<RecordedEvent>>, StoreError>> {
-        self.threads.read(move |conn| self::read_at(conn, positions, max_payload))
+    fn read_at(&self, read: ReadAt) -> BoxFuture<'_, Result<Selection, StoreError>> {
+        self.threads.read(move |conn| self::read_at(conn, read))
     }
 
-    fn read_aggregate(&self, read: ReadAggregate) -> BoxFuture<'_, Result<Vec<Arc<RecordedEvent>>, StoreError>> {
+    fn read_aggregate(&self, read: ReadAggregate) -> BoxFuture<'_, Result<Selection, StoreError>> {
         self.threads.read(move |conn| self::read_aggregate(conn, &read))
     }
 
