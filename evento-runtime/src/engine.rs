@@ -100,6 +100,24 @@ pub(crate) enum Slot {
     Drain(u64),
 }
 
+/// How a claim was taken.
+#[derive(Debug, Default)]
+pub(crate) struct Taking {
+    /// The head as of an unclean taking: starts up to it are recorded before they run.
+    pub(crate) guard_until: Option<Position>,
+    /// Whether whoever held the claim before may have died in a handler.
+    pub(crate) died: bool,
+    pub(crate) memory: Memory,
+}
+
+/// What a process knows from its takings of a claim before, and the store does not.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    order: SequenceCheck,
+    /// How many processes died at an event, as counted when the claim came to this process.
+    crashes: BTreeMap<Position, u32>,
+}
+
 /// An attempt to start.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
@@ -153,6 +171,8 @@ pub(crate) struct Engine {
     drains: Drains,
     requests: Requests,
     order: SequenceCheck,
+    /// The stream does not go on behind it.
+    out_of_order: Option<OutOfOrder>,
 
     pages: VecDeque<Page>,
     /// The next event of the first page.
@@ -191,8 +211,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Takes up a consumer where its stored state says. `guard_until` is the head as of an unclean taking.
-    pub(crate) fn new(config: Config, state: ConsumerState, guard_until: Option<Position>, now: Now) -> Self {
+    /// Takes up a consumer where its stored state says.
+    pub(crate) fn new(config: Config, state: ConsumerState, taking: Taking, now: Now) -> Self {
+        let Taking { guard_until, died, memory } = taking;
         let mut pending = Pending::new(config.cadence, state.revision, state.frontier, now.since_start);
         if state.names != config.names {
             pending.set_names(config.names.clone());
@@ -200,10 +221,10 @@ impl Engine {
         let mut crashes = BTreeMap::new();
         for started in state.started {
             pending.recorded_before(started.position);
-            if guard_until.is_some() {
-                crashes.insert(started.position, started.crashes + 1);
-            } else {
-                pending.start_ended(started.position);
+            let known = memory.crashes.get(&started.position).copied().unwrap_or(started.crashes);
+            match if died { started.crashes.saturating_add(1) } else { known } {
+                deaths if guard_until.is_some() && deaths > 0 => drop(crashes.insert(started.position, deaths)),
+                _ => pending.start_ended(started.position),
             }
         }
         let mut keys = Keys::default();
@@ -219,7 +240,8 @@ impl Engine {
             keys,
             drains,
             requests: Requests::default(),
-            order: SequenceCheck::default(),
+            order: memory.order,
+            out_of_order: None,
             pages: VecDeque::new(),
             cursor: 0,
             scanned_to: state.frontier,
@@ -333,7 +355,7 @@ impl Engine {
             }
             Err(failure) => {
                 self.counts.failed_attempts += 1;
-                self.pending.start_ended(active.event.position());
+                self.unbegin(&active.event);
                 let policy = self.config.policies[active.handler];
                 match active.failed(failure, policy, random, now) {
                     // A letter that is tried again stays a letter until it succeeds: there is no retry to store.
@@ -355,7 +377,7 @@ impl Engine {
         self.stop();
         self.running = None;
         let active = self.take_active(slot)?;
-        self.pending.start_ended(active.event.position());
+        self.unbegin(&active.event);
         Some(active.event)
     }
 
@@ -382,29 +404,34 @@ impl Engine {
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
         // A start that was recorded and has not begun is taken back.
-        for active in self.active.iter().chain(self.drains.actives()) {
-            if active.stage == Stage::Recording {
-                self.pending.start_ended(active.event.position());
-            }
+        let actives = self.active.iter().chain(self.drains.actives());
+        let recording = actives.filter(|active| active.stage == Stage::Recording);
+        for event in recording.map(|active| Arc::clone(&active.event)).collect::<Vec<_>>() {
+            self.unbegin(&event);
         }
+    }
+
+    /// Ends the consumer's work under its claim. Answers what the next taking by this process is to know.
+    pub(crate) fn into_memory(self) -> Memory {
+        Memory { order: self.order, crashes: self.crashes }
     }
 
     // ---- the one step
 
     /// Decides what to do next. At most one attempt is started a step.
-    pub(crate) fn poll(&mut self, now: Now, out: &mut Output) -> Result<(), OutOfOrder> {
+    pub(crate) fn poll(&mut self, now: Now, out: &mut Output) {
         self.advance_requests();
         if self.running.is_none() {
             let stream_first = self.drain_had_turn;
             self.drain_had_turn = false;
             if stream_first {
-                self.step_stream(now, out)?;
+                self.step_stream(now, out);
             }
             if out.start.is_none() && self.step_drains(now, out) {
                 self.drain_had_turn = true;
             }
             if out.start.is_none() && !stream_first {
-                self.step_stream(now, out)?;
+                self.step_stream(now, out);
             }
         }
         if !self.stopping {
@@ -413,7 +440,6 @@ impl Engine {
         let idle = self.running.is_none() && self.pages.is_empty() && self.recovered.is_empty();
         out.commit = self.pending.commit(idle, self.stopping, now.since_start);
         out.wake_at = [self.pending.wake_at(), self.next_retry(now)].into_iter().flatten().min();
-        Ok(())
     }
 
     fn admits(&self, now: Now) -> bool {

@@ -9,12 +9,13 @@ use evento_runtime::{
     testing::{Harness, TestBundle},
 };
 use evento_tests::{
+    faulty::{Fate, Operation},
     probe::{Another, First, Forever, FromHead, Once, Probe, Second, happened, ignored},
     told::Told,
 };
 use tokio::sync::Notify;
 
-use crate::kit::{at, letters, taken};
+use crate::kit::{at, faulty, letters, taken};
 
 /// Rule 9.1.
 #[tokio::test(start_paused = true)]
@@ -302,4 +303,49 @@ async fn rule_5_11_a_reset_of_a_stopped_consumer_leaves_an_unclean_claim_unclean
         assert_eq!(clean, clean_after, "after a reset to {to}");
         store.release(claim, true).await.unwrap();
     }
+}
+
+/// Rule 9.3: once a reset has been answered, nothing it takes back counts as settled.
+#[tokio::test(start_paused = true)]
+async fn rule_9_3_a_wait_after_a_reset_waits_for_the_replay() {
+    let probe = Probe::new();
+    let test = Harness::new().provide(Forever(probe.clone())).start().await.unwrap();
+    let last = test.given((1..=3).map(|number| happened("a", number))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    probe.does(|_| async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok(())
+    });
+    test.running().reset::<Forever>(Position::BEGINNING).await.unwrap();
+    test.running().wait_for::<Forever>(last).await.unwrap();
+    assert_eq!(probe.returned(), 6);
+}
+
+/// Rule 9.3: resets that come together, or while the store does not answer, are made one after the other.
+#[tokio::test(start_paused = true)]
+async fn rule_9_3_resets_wait_for_each_other_and_for_the_store() {
+    let (harness, faults) = faulty();
+    let probe = Probe::new();
+    let test = harness.provide(Forever(probe.clone())).start().await.unwrap();
+    let last = test.given((1..=3).map(|number| happened("a", number))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    let running = test.running();
+    let (one, two) = tokio::join!(running.reset::<Forever>(at(1)), running.reset::<Forever>(Position::BEGINNING));
+    one.unwrap();
+    two.unwrap();
+    running.wait_for::<Forever>(last).await.unwrap();
+    assert_eq!(probe.numbers()[probe.numbers().len() - 3..], [1, 2, 3]);
+
+    // The claim is lost, and what is stored cannot be loaded for a while.
+    faults.always(Operation::Renew, Fate::Fail);
+    faults.always(Operation::Load, Fate::Fail);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let mending = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        faults.mend();
+    };
+    let (reset, ()) = tokio::join!(running.reset::<Forever>(Position::BEGINNING), mending);
+    reset.unwrap();
+    running.wait_for::<Forever>(last).await.unwrap();
+    assert_eq!(probe.numbers()[probe.numbers().len() - 3..], [1, 2, 3]);
 }

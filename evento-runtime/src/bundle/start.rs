@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Settings,
-    consumer::{Consumer, Keeper, Shared},
+    consumer::{Consumer, Keeper, OpenRequests, Shared},
     store::process,
 };
 
@@ -78,7 +78,7 @@ const PAGES: usize = 4;
 fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let Prepared { name, settings, consumers, interceptors, classifiers, clock, .. } = prepared;
     let wake = watch::Sender::new(0_u64);
-    let requests = watch::Sender::new(Arc::from([]));
+    let requests = watch::Sender::new(OpenRequests::default());
     let stop = CancellationToken::new();
     let keeper = Keeper::new(Arc::clone(&store), settings.claim.clone(), clock);
     let shared = Arc::new(Shared {
@@ -104,6 +104,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
         store,
         bundle: name.clone(),
         poll: shared.settings.poll,
+        clock,
         wake,
         requests,
         kick: Arc::clone(&kick),

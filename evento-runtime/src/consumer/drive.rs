@@ -1,3 +1,5 @@
+mod answer;
+
 use std::{
     future::poll_fn,
     hash::{BuildHasher, RandomState},
@@ -7,32 +9,32 @@ use std::{
 };
 
 use evento_core::{
-    BoxFuture, Position,
-    store::{Claim, CommitError, Filter, StoredRequest},
+    BoxFuture,
+    store::{Claim, CommitError, Filter},
 };
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::sync::watch;
 
 use super::{
-    Command, Consumer, Kept,
+    Command, Consumer, Kept, OpenRequests,
     attempt::{Attempt, Attempts},
-    control::Reply,
     io::{self, Done, Io},
 };
 use crate::{
     clock::Clock,
-    engine::{Engine, Failure, Now, Output, Read, Slot, Start},
+    engine::{Engine, Failure, Now, Output, Slot, Start},
 };
 
 /// Why consuming under a claim ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The bundle stops; `left` is the event that was cut off.
-    Stopped { left: Option<Position> },
+    /// The bundle stops, and everything is written; `clean` where the next to take the claim need not beware of events at
+    /// which processes died.
+    Stopped { clean: bool },
     /// The claim is another's, or may be by now.
     Lost,
     /// Everything is written, for a reset to be made.
-    Reset { to: Position, reply: Reply },
+    Reset,
     /// What the store holds is not what this process thinks: read everything again.
     Again(anyhow::Error),
 }
@@ -50,7 +52,9 @@ pub(super) struct Drive<'a> {
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
     attempt: Option<(Slot, Attempt)>,
     wake: watch::Receiver<u64>,
-    requests: watch::Receiver<Arc<[StoredRequest]>>,
+    requests: watch::Receiver<OpenRequests>,
+    /// When the engine was last told what is open, or later.
+    looked_at: Duration,
     /// The store's failure, and how often in a row it failed.
     trouble: Option<String>,
     failures: u32,
@@ -59,8 +63,6 @@ pub(super) struct Drive<'a> {
     look_again_after: Duration,
     random: u64,
     stopping: bool,
-    reset: Option<(Position, Reply)>,
-    left: Option<Position>,
 }
 
 /// After so many events handled without waiting, the consumer looks after everything else.
@@ -75,7 +77,13 @@ pub(super) fn now(clock: Clock) -> Now {
 }
 
 impl<'a> Drive<'a> {
-    pub(super) fn new(consumer: &'a mut Consumer, claim: &Claim, engine: Engine, kept: &'a Kept) -> Self {
+    pub(super) fn new(
+        consumer: &'a mut Consumer,
+        claim: &Claim,
+        engine: Engine,
+        kept: &'a Kept,
+        looked_at: Duration,
+    ) -> Self {
         let shared = Arc::clone(&consumer.shared);
         let spec = Arc::clone(&consumer.spec);
         let filter = Filter { names: spec.names.clone(), context: spec.key.context.clone(), segment: claim.segment };
@@ -85,6 +93,7 @@ impl<'a> Drive<'a> {
             now: now(shared.clock),
             wake: shared.wake.clone(),
             requests: shared.requests.clone(),
+            looked_at,
             io: Io { shared, claim: claim.clone(), filter: Arc::new(filter) },
             engine,
             out: Output::default(),
@@ -96,17 +105,27 @@ impl<'a> Drive<'a> {
             look_again_after: Duration::ZERO,
             random: RandomState::new().hash_one(claim.epoch),
             stopping: false,
-            reset: None,
-            left: None,
             consumer,
         }
     }
 
-    pub(super) fn is_paused(&self) -> bool {
-        self.engine.is_paused()
+    pub(super) fn into_engine(self) -> Engine {
+        self.engine
     }
 
     pub(super) async fn run(&mut self) -> End {
+        let end = self.work().await;
+        if self.stopping && self.attempt.is_some() {
+            // Nobody waits for it any more.
+            self.cut_off();
+        }
+        end
+    }
+
+    async fn work(&mut self) -> End {
+        if !self.consumer.resets.is_empty() {
+            self.engine.stop();
+        }
         let mut burst: u32 = 0;
         loop {
             if burst.is_multiple_of(BURST) {
@@ -115,9 +134,7 @@ impl<'a> Drive<'a> {
                     return End::Lost;
                 }
             }
-            if let Err(problem) = self.engine.poll(self.now, &mut self.out) {
-                return End::Again(anyhow::Error::new(problem));
-            }
+            self.engine.poll(self.now, &mut self.out);
             self.carry_out();
             if let Some(start) = self.out.start.take() {
                 let ended_at_once = self.begin(start).await;
@@ -142,10 +159,10 @@ impl<'a> Drive<'a> {
                 }
             }
             if self.engine.is_stopped() {
-                if let Some((to, reply)) = self.reset.take() {
-                    return End::Reset { to, reply };
+                if !self.stopping {
+                    return End::Reset;
                 }
-                return End::Stopped { left: self.left };
+                return End::Stopped { clean: !self.engine.guards() };
             }
             burst = 0;
             self.publish();
@@ -258,78 +275,14 @@ impl<'a> Drive<'a> {
                 self.publish();
                 reply.answer(Ok(()));
             }
-            Command::Reset { to, reply } if self.reset.is_none() && !self.stopping => {
+            Command::Reset { reply, .. } if self.stopping => reply.answer(Err(CommitError::Fenced)),
+            Command::Reset { to, reply } => {
                 self.engine.stop();
-                self.reset = Some((to, reply));
-            }
-            Command::Reset { reply, .. } => reply.answer(Err(CommitError::Fenced)),
-        }
-    }
-
-    fn done(&mut self, done: Done) -> Option<End> {
-        match done {
-            Done::Page(Ok(page)) => {
-                self.calm();
-                let held_back = page.more_above && page.scanned_to >= page.head;
-                self.look_again_after = match held_back {
-                    true => (self.look_again_after * 2).clamp(Duration::from_millis(2), Duration::from_millis(100)),
-                    false => Duration::ZERO,
-                };
-                self.look_again = held_back.then(|| self.now.since_start + self.look_again_after);
-                self.engine.page(page);
-            }
-            Done::Page(Err(error)) => {
-                self.troubled("reading the log", error);
-                self.engine.fetch_failed();
-            }
-            Done::Read(read, Ok(found)) => {
-                self.calm();
-                match read {
-                    Read::At(asked) => self.engine.recovered(&asked, found.selection),
-                    Read::Aggregate { drain, .. } => self.engine.drained(drain, found.selection, found.dead),
-                    Read::Letters { request, .. } => self.engine.letters(request, found.letters, found.last),
-                }
-            }
-            Done::Read(read, Err(error)) => {
-                self.troubled("reading again", error);
-                self.engine.read_failed(read);
-            }
-            Done::Commit(Ok(revision)) => {
-                self.calm();
-                self.engine.committed(revision, self.now);
-            }
-            Done::Commit(Err(CommitError::Store(error))) => {
-                self.troubled("writing the checkpoint", error);
-                self.under_way.push(Box::pin(self.io.clone().resolve(self.backoff())));
-            }
-            Done::Resolved(Ok(stored)) => match self.engine.replaces() {
-                Some(replaced) if stored == replaced.next() => {
-                    self.calm();
-                    self.engine.committed(stored, self.now);
-                }
-                Some(replaced) if stored == replaced => self.engine.commit_failed(self.now),
-                _ => {
-                    return Some(End::Again(anyhow::anyhow!(
-                        "the stored checkpoint is at an unknown revision {stored}"
-                    )));
-                }
-            },
-            Done::Resolved(Err(CommitError::Store(error))) => {
-                self.troubled("reading the checkpoint back", error);
-                self.under_way.push(Box::pin(self.io.clone().resolve(self.backoff())));
-            }
-            // A write that was sent again after it had been made: nobody else writes under this epoch.
-            Done::Commit(Err(CommitError::Superseded { stored, replaced })) if stored == replaced.next() => {
-                self.engine.committed(stored, self.now);
-            }
-            Done::Commit(Err(CommitError::Fenced)) | Done::Resolved(Err(CommitError::Fenced)) => {
-                return Some(End::Lost);
-            }
-            Done::Commit(Err(error)) | Done::Resolved(Err(error)) => {
-                return Some(End::Again(anyhow::Error::new(error)));
+                self.consumer.resets.push_back((to, reply));
             }
         }
-        None
+        // Another may have been given while this one was: who is busy is to look up for it too.
+        self.consumer.attention.ask();
     }
 
     /// The shutdown's budget is spent.
@@ -342,38 +295,25 @@ impl<'a> Drive<'a> {
                 aggregate = %event.aggregate(),
                 "the shutdown's budget is spent: its handler was cut off; the event is delivered again after the start"
             );
-            self.left = Some(event.position());
+            self.consumer.left = Some(event.position());
         }
     }
 
     fn take_requests(&mut self) {
-        self.requests.mark_unchanged();
-        let open = self.consumer.open_requests();
-        self.engine.requests(&open);
+        let open = self.requests.borrow_and_update();
+        if open.asked_at >= self.looked_at {
+            self.looked_at = open.asked_at;
+            let open = super::of_consumer(&self.consumer.spec.key, &open.requests);
+            self.engine.requests(&open);
+        }
     }
 
     fn publish(&self) {
-        self.consumer.status.publish(&self.engine, self.trouble.as_deref());
-    }
-
-    fn troubled(&mut self, doing: &str, error: impl Into<anyhow::Error>) {
-        let trouble = format!("{doing}: {:#}", error.into());
-        if self.trouble.is_none() {
-            tracing::warn!(consumer = %self.consumer.spec.key, "{trouble}; trying again");
+        let refused = self.engine.out_of_order().map(ToString::to_string);
+        if let Some(refused) = &refused {
+            self.consumer.troubled(refused);
         }
-        self.trouble = Some(trouble);
-        self.failures += 1;
-    }
-
-    fn calm(&mut self) {
-        if self.trouble.take().is_some() {
-            tracing::info!(consumer = %self.consumer.spec.key, "the store answers again");
-        }
-        self.failures = 0;
-    }
-
-    fn backoff(&self) -> Duration {
-        io::backoff(self.failures)
+        self.consumer.status.publish(&self.engine, refused.as_deref().or(self.trouble.as_deref()));
     }
 }
 

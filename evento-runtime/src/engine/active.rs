@@ -76,10 +76,17 @@ pub(crate) struct Failing {
 
 impl Active {
     /// Takes up an event, with the attempts that are stored of it.
-    pub(crate) fn new(event: Arc<RecordedEvent>, handler: usize, stored: Option<&StoredRetry>, now: Now) -> Self {
+    pub(crate) fn new(
+        event: Arc<RecordedEvent>,
+        handler: usize,
+        stored: Option<&StoredRetry>,
+        policy: Policy,
+        now: Now,
+    ) -> Self {
         let due = stored.map_or(Duration::ZERO, |retry| {
             let wait = retry.not_before.0.saturating_sub(now.wall.0).max(0);
-            now.since_start + Duration::from_micros(wait.unsigned_abs())
+            // Longer than any delay only where the wall clock was set back since, or the row was altered.
+            now.since_start + Duration::from_micros(wait.unsigned_abs()).min(policy.backoff.longest())
         });
         Self {
             event,

@@ -254,7 +254,7 @@ impl Engine {
             };
             let active = match redriven {
                 Some(letter) => Active::again(event, handler, letter),
-                None => Active::new(event, handler, self.retries.get(&position), now),
+                None => self.take_up(event, handler, now),
             };
             self.begin(slot, active, now, out);
         }

@@ -44,6 +44,16 @@ impl Engine {
         self.pending.start_ended(position);
     }
 
+    /// What was recorded of the event's start is as before it. The count of deaths is that of *earlier* starts, so what
+    /// is stored is one less than what the next process that finds it so will count.
+    pub(super) fn unbegin(&mut self, event: &RecordedEvent) {
+        let position = event.position();
+        match self.crashes.get(&position) {
+            Some(deaths) => self.pending.start_put_back(position, event.key_hash(), deaths - 1),
+            None => self.pending.start_ended(position),
+        }
+    }
+
     /// Retries of events that the source no longer hands over: their handler is gone.
     pub(super) fn forget_retries_between(&mut self, from: Position, to: Position) {
         if self.retries.is_empty() || from >= to {

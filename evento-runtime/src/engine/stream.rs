@@ -3,47 +3,47 @@ use std::sync::Arc;
 use evento_core::{RecordedEvent, store::DeadReason};
 
 use super::{
-    Engine, Now, OutOfOrder, Output, Slot, Start,
+    Engine, Now, Output, Slot, Start,
     active::{Active, Stage},
 };
 
 /// The events of the source, one at a time and in order.
 impl Engine {
     /// Goes on with the stream's event, or admits its next.
-    pub(super) fn step_stream(&mut self, now: Now, out: &mut Output) -> Result<(), OutOfOrder> {
+    pub(super) fn step_stream(&mut self, now: Now, out: &mut Output) {
         if let Some(active) = self.active.take()
             && !self.go_on(Slot::Stream, active, now, out)
         {
-            return Ok(());
+            return;
         }
         if !self.admits(now) {
-            return Ok(());
+            return;
         }
         while self.active.is_none() && out.start.is_none() {
-            let Some(event) = self.next_event()? else { break };
+            let Some(event) = self.next_event() else { break };
             if let Some(handler) = self.admit(&event) {
-                let stored = self.retries.get(&event.position());
-                let active = Active::new(event, handler, stored, now);
+                let active = self.take_up(event, handler, now);
                 self.begin(Slot::Stream, active, now, out);
             }
         }
-        Ok(())
     }
 
-    /// The stream's next event: what was open first, then the pages.
-    pub(super) fn next_event(&mut self) -> Result<Option<Arc<RecordedEvent>>, OutOfOrder> {
+    /// The stream's next event: what was open first, then the pages. None follows one that is out of order.
+    fn next_event(&mut self) -> Option<Arc<RecordedEvent>> {
         if let Some(event) = self.recovered.pop_front() {
-            return Ok(Some(event));
+            return Some(event);
         }
-        if self.recovering || !self.to_recover.is_empty() {
-            return Ok(None);
+        if self.recovering || !self.to_recover.is_empty() || self.out_of_order.is_some() {
+            return None;
         }
         while let Some(page) = self.pages.front() {
             if let Some(event) = page.events.get(self.cursor) {
-                let event = Arc::clone(event);
+                if let Err(out_of_order) = self.order.check(event, self.pending.frontier()) {
+                    self.out_of_order = Some(out_of_order);
+                    return None;
+                }
                 self.cursor += 1;
-                self.order.check(&event)?;
-                return Ok(Some(event));
+                return Some(Arc::clone(event));
             }
             let (from, to) = (self.pending.frontier(), page.scanned_to);
             self.pending.scanned(to);
@@ -51,11 +51,17 @@ impl Engine {
             self.pages.pop_front();
             self.cursor = 0;
         }
-        Ok(None)
+        None
+    }
+
+    /// An event with what is stored of its attempts.
+    pub(super) fn take_up(&self, event: Arc<RecordedEvent>, handler: usize, now: Now) -> Active {
+        let stored = self.retries.get(&event.position());
+        Active::new(event, handler, stored, self.config.policies[handler], now)
     }
 
     /// Which handler takes the event now; `None` where it is settled instead.
-    pub(super) fn admit(&mut self, event: &RecordedEvent) -> Option<usize> {
+    fn admit(&mut self, event: &RecordedEvent) -> Option<usize> {
         let position = event.position();
         let route = self.config.routes.get(event.name());
         if self.letters.remove(&position) || route.is_none() {

@@ -2,7 +2,7 @@ use std::fmt;
 
 use evento_core::{Position, store::Revision};
 
-use super::{Counts, Engine, Failing, active::Active};
+use super::{Counts, Engine, Failing, OutOfOrder, active::Active};
 
 /// What people and tests ask.
 impl Engine {
@@ -29,6 +29,17 @@ impl Engine {
     /// The event being handled or waiting for its next attempt, and how it stands.
     pub(crate) fn failing(&self) -> Option<Failing> {
         self.active.iter().chain(self.drains.actives()).find_map(Active::failing)
+    }
+
+    /// Why nothing more is handed over.
+    pub(crate) fn out_of_order(&self) -> Option<&OutOfOrder> {
+        self.out_of_order.as_ref()
+    }
+
+    /// Whether the next to take the claim is to record starts too: not everything up to the head as of an unclean taking
+    /// is settled yet, or processes died at an event that is not.
+    pub(crate) fn guards(&self) -> bool {
+        !self.crashes.is_empty() || self.settled_to() < self.guard_until
     }
 
     pub(crate) fn is_paused(&self) -> bool {
