@@ -1,6 +1,6 @@
 //! The engine under a seeded driver: a model log and store, failures of every class, crashes and lost answers.
 
-mod cases;
+mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,11 +159,13 @@ impl World {
                 };
                 let mut events: Vec<_> = self.log.iter().filter(of).take(3).map(Arc::clone).collect();
                 let mut scanned_to = events.get(2).map_or(until, |third| third.position());
-                // Cut short by a bound: after the first event, or after some positions without one.
-                if after < until && self.random.one_in(3) {
-                    events.truncate(1);
-                    scanned_to = events.first().map_or(after.just_after(), |first| first.position());
+                // Cut short by a bound on bytes, or on letters, which may leave no event at all.
+                match self.random.below(6) {
+                    0 if events.len() > 1 => scanned_to = events[0].position(),
+                    1 => scanned_to = after.just_after().min(scanned_to),
+                    _ => {}
                 }
+                events.retain(|event| event.position() <= scanned_to);
                 let letters = self.stored.letters.values().filter(|letter| letter.aggregate == aggregate);
                 let letters = letters.map(|letter| letter.position).filter(|at| *at <= scanned_to);
                 engine.drained(drain, Selection { events, scanned_to }, letters.collect());

@@ -1,6 +1,43 @@
-//! Single cases.
+//! Going on from what is stored at a claim.
 
 use super::*;
+
+/// Positions that a bound kept a read from are neither settled nor forgotten: they are asked for until they were looked at.
+#[test]
+fn an_open_position_that_was_not_looked_at_is_asked_for_again_in_its_order() {
+    let mut world = World::new(7);
+    let taken: Vec<_> = world.log.iter().filter(|event| event.name() != "ignored").map(Arc::clone).collect();
+    let (open, frontier) = (&taken[..6], taken[9].position());
+    // One of them is not in the log.
+    let missing = open[2].position();
+    let at: Vec<_> = open.iter().map(|event| event.position()).collect();
+    let state = ConsumerState { frontier, open: at.clone(), ..ConsumerState::default() };
+    let mut engine = Engine::new(World::config(), state, Taking::default(), world.now);
+    let (mut out, mut asked, mut started) = (Output::default(), Vec::new(), Vec::new());
+    for _ in 0..100 {
+        engine.poll(world.now, &mut out);
+        for read in std::mem::take(&mut out.reads) {
+            let Read::At(positions) = read else { unreachable!("nothing is held") };
+            // Two positions at a time.
+            let looked_at = &positions[..positions.len().min(2)];
+            let found = open.iter().filter(|it| it.position() != missing && looked_at.contains(&it.position()));
+            let events = found.map(Arc::clone).collect();
+            engine.recovered(&positions, Selection { events, scanned_to: *looked_at.last().unwrap() });
+            asked.push(positions);
+        }
+        if let Some(start) = out.start.take() {
+            started.push(start.event.position());
+            engine.ended(start.slot, Ok(()), 0, world.now);
+        }
+        if let Some(commit) = out.commit.take() {
+            engine.committed(commit.replaces.next(), world.now);
+        }
+        world.now.since_start += Duration::from_secs(1);
+    }
+    assert_eq!(asked, [&at[..], &at[2..], &at[4..]]);
+    assert_eq!(started, [at[0], at[1], at[3], at[4], at[5]]);
+    assert_eq!((engine.counts().handled, engine.counts().skipped), (5, 1));
+}
 
 fn event(position: u64, key: &str, sequence: u64) -> Arc<RecordedEvent> {
     Arc::new(RecordedEvent::new(RecordedParts {
@@ -70,41 +107,4 @@ fn a_stored_retry_waits_no_longer_than_the_longest_delay() {
         out.start.take().is_some_and(|start| start.attempt == 2)
     });
     assert_eq!(started, Some(1 + 36), "taken up after a second; 30 s and a fifth of jitter");
-}
-
-/// Positions that a bound kept a read from are neither settled nor forgotten: they are asked for until they were looked at.
-#[test]
-fn an_open_position_that_was_not_looked_at_is_asked_for_again_in_its_order() {
-    let mut world = World::new(7);
-    let taken: Vec<_> = world.log.iter().filter(|event| event.name() != "ignored").map(Arc::clone).collect();
-    let (open, frontier) = (&taken[..6], taken[9].position());
-    // One of them is not in the log.
-    let missing = open[2].position();
-    let at: Vec<_> = open.iter().map(|event| event.position()).collect();
-    let state = ConsumerState { frontier, open: at.clone(), ..ConsumerState::default() };
-    let mut engine = Engine::new(World::config(), state, Taking::default(), world.now);
-    let (mut out, mut asked, mut started) = (Output::default(), Vec::new(), Vec::new());
-    for _ in 0..100 {
-        engine.poll(world.now, &mut out);
-        for read in std::mem::take(&mut out.reads) {
-            let Read::At(positions) = read else { unreachable!("nothing is held") };
-            // Two positions at a time.
-            let looked_at = &positions[..positions.len().min(2)];
-            let found = open.iter().filter(|it| it.position() != missing && looked_at.contains(&it.position()));
-            let events = found.map(Arc::clone).collect();
-            engine.recovered(&positions, Selection { events, scanned_to: *looked_at.last().unwrap() });
-            asked.push(positions);
-        }
-        if let Some(start) = out.start.take() {
-            started.push(start.event.position());
-            engine.ended(start.slot, Ok(()), 0, world.now);
-        }
-        if let Some(commit) = out.commit.take() {
-            engine.committed(commit.replaces.next(), world.now);
-        }
-        world.now.since_start += Duration::from_secs(1);
-    }
-    assert_eq!(asked, [&at[..], &at[2..], &at[4..]]);
-    assert_eq!(started, [at[0], at[1], at[3], at[4], at[5]]);
-    assert_eq!((engine.counts().handled, engine.counts().skipped), (5, 1));
 }
