@@ -25,6 +25,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
+    vec,
 };
 
 use evento_core::{
@@ -153,6 +154,13 @@ pub(crate) struct Output {
     pub(crate) wake_at: Option<Duration>,
 }
 
+/// What is left of a page.
+#[derive(Debug)]
+struct Intake {
+    events: vec::IntoIter<Arc<RecordedEvent>>,
+    scanned_to: Position,
+}
+
 /// Counts since the engine was made.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Counts {
@@ -174,9 +182,7 @@ pub(crate) struct Engine {
     /// The stream does not go on behind it.
     out_of_order: Option<OutOfOrder>,
 
-    pages: VecDeque<Page>,
-    /// The next event of the first page.
-    cursor: usize,
+    pages: VecDeque<Intake>,
     /// Up to where pages have been asked for.
     scanned_to: Position,
     head: Position,
@@ -243,7 +249,6 @@ impl Engine {
             order: memory.order,
             out_of_order: None,
             pages: VecDeque::new(),
-            cursor: 0,
             scanned_to: state.frontier,
             head: Position::BEGINNING,
             fetching: false,
@@ -277,7 +282,7 @@ impl Engine {
         self.scanned_to = self.scanned_to.max(page.scanned_to);
         self.head = self.head.max(page.head);
         self.at_head = page.scanned_to >= page.head && !std::mem::take(&mut self.grew_meanwhile);
-        self.pages.push_back(page);
+        self.pages.push_back(Intake { events: page.events.into_iter(), scanned_to: page.scanned_to });
     }
 
     /// The page could not be read: it is asked for again at the next step.

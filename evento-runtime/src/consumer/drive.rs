@@ -204,14 +204,16 @@ impl<'a> Drive<'a> {
     }
 
     fn ended(&mut self, slot: Slot, outcome: Result<(), Failure>) {
+        let mut random = 0;
         if outcome.is_err() {
             self.now = now(self.io.shared.clock);
+            // SplitMix64: jitter needs no more.
+            self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            random = mixed ^ (mixed >> 31);
         }
-        // SplitMix64: jitter needs no more.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.engine.ended(slot, outcome, mixed ^ (mixed >> 31), self.now);
+        self.engine.ended(slot, outcome, random, self.now);
     }
 
     /// Takes what is ready, without waiting.

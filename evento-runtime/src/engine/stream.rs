@@ -36,20 +36,18 @@ impl Engine {
         if self.recovering || !self.to_recover.is_empty() || self.out_of_order.is_some() {
             return None;
         }
-        while let Some(page) = self.pages.front() {
-            if let Some(event) = page.events.get(self.cursor) {
+        while let Some(page) = self.pages.front_mut() {
+            if let Some(event) = page.events.as_slice().first() {
                 if let Err(out_of_order) = self.order.check(event, self.pending.frontier()) {
                     self.out_of_order = Some(out_of_order);
                     return None;
                 }
-                self.cursor += 1;
-                return Some(Arc::clone(event));
+                return page.events.next();
             }
             let (from, to) = (self.pending.frontier(), page.scanned_to);
             self.pending.scanned(to);
             self.forget_retries_between(from, to);
             self.pages.pop_front();
-            self.cursor = 0;
         }
         None
     }

@@ -96,7 +96,8 @@ pub(super) fn advance(conn: &Connection, consumer: i64, progress: &[RequestProgr
     for RequestProgress { id, done, failed, at, finished } in progress {
         conn.prepare_cached(
             "UPDATE evento_request SET done = ?3, failed = ?4, position = ?5, state = CASE WHEN ?6 THEN 'finished' \
-             WHEN state = 'pending' THEN 'running' ELSE state END WHERE id = ?1 AND consumer = ?2",
+             WHEN state = 'pending' THEN 'running' ELSE state END \
+             WHERE id = ?1 AND consumer = ?2 AND state <> 'finished'",
         )?
         .execute(params![
             id.0.cast_signed(),
