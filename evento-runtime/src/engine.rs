@@ -201,7 +201,7 @@ impl Engine {
         for started in state.started {
             pending.recorded_before(started.position);
             if guard_until.is_some() {
-                crashes.insert(started.position, started.crashes + 1);
+                crashes.insert(started.position, started.crashes.saturating_add(1));
             } else {
                 pending.start_ended(started.position);
             }
