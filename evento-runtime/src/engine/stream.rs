@@ -128,7 +128,7 @@ impl Engine {
             slot,
             event: Arc::clone(&active.event),
             handler: active.handler,
-            attempt: active.attempts + 1,
+            attempt: active.attempts.saturating_add(1),
             replay: self.replay.as_ref().is_some_and(|replay| replay.contains(position)),
         });
         self.running = Some(slot);

@@ -1,5 +1,7 @@
 //! Going on from what is stored at a claim.
 
+use evento_core::store::DeadReason;
+
 use super::*;
 
 /// Positions that a bound kept a read from are neither settled nor forgotten: they are asked for until they were looked at.
@@ -107,4 +109,47 @@ fn a_stored_retry_waits_no_longer_than_the_longest_delay() {
         out.start.take().is_some_and(|start| start.attempt == 2)
     });
     assert_eq!(started, Some(1 + 36), "taken up after a second; 30 s and a fifth of jitter");
+}
+
+/// A database may hold anything: a count at the end of its range stays there.
+#[test]
+fn counts_at_the_end_of_their_range_neither_wrap_nor_panic() {
+    let world = World::new(7);
+    let taken: Vec<_> = world.log.iter().filter(|event| event.name() != "ignored").map(Arc::clone).collect();
+    let (dies, fails) = (&taken[0], &taken[1]);
+    let state = ConsumerState {
+        started: vec![Started { position: dies.position(), key_hash: dies.key_hash(), crashes: u32::MAX }],
+        retries: vec![StoredRetry {
+            position: fails.position(),
+            key_hash: fails.key_hash(),
+            attempts: u32::MAX,
+            spent: u32::MAX,
+            not_before: Timestamp(i64::MIN),
+            first_failed_at: Timestamp(i64::MAX),
+        }],
+        ..ConsumerState::default()
+    };
+    let taking = Taking { guard_until: Some(dies.position()), died: true, memory: Memory::default() };
+    let mut engine = Engine::new(World::config(), state, taking, world.now);
+    let mut out = Output::default();
+    let (mut dead, mut attempt) = (Vec::new(), None);
+    for _ in 0..10 {
+        engine.poll(world.now, &mut out);
+        if let Some(commit) = out.commit.take() {
+            engine.committed(commit.replaces.next(), world.now);
+            dead.extend(commit.dead);
+        }
+        if out.fetch.take().is_some() {
+            let head = fails.position();
+            engine.page(Page { events: taken[..2].to_vec(), scanned_to: head, head, more_above: false });
+        }
+        if let Some(start) = out.start.take() {
+            attempt = Some(start.attempt);
+            let kind = FailureKind::Handler(Fault::Ordinary);
+            engine.ended(start.slot, Err(Failure { kind, cause: Vec::new() }), u64::MAX, world.now);
+        }
+    }
+    assert_eq!((dead[0].position, dead[0].reason), (dies.position(), DeadReason::KilledTheProcess));
+    assert_eq!(attempt, Some(u32::MAX));
+    assert_eq!(Revision(u64::MAX).next(), Revision(u64::MAX));
 }

@@ -9,6 +9,7 @@ use super::{
     checkpoint::{consumer_id, each},
     claim::{position, texts, to_json, unknown},
     connection::Failure,
+    number::number,
 };
 
 /// Writes the letters of a commit. One letter a position: a second one brings its news to the first.
@@ -98,15 +99,17 @@ fn matching<T>(
 
 fn letter(row: &Row<'_>) -> rusqlite::Result<DeadEvent> {
     let reason = row.get_ref(6)?.as_str()?;
+    let position = position(row, 0)?;
+    let which = format_args!("position {position}");
     Ok(DeadEvent {
-        position: position(row, 0)?,
+        position,
         event_id: row.get(1)?,
         name: row.get(2)?,
         aggregate: Aggregate::new(row.get::<_, String>(3)?, row.get::<_, String>(4)?),
-        sequence: Sequence(row.get::<_, i64>(5)?.cast_unsigned()),
+        sequence: Sequence(number(row, 5, "evento_dead_event", which)?),
         reason: DeadReason::from_name(reason).ok_or_else(|| unknown(6, reason))?,
         cause: texts(row, 7)?,
-        attempts: row.get(8)?,
+        attempts: number(row, 8, "evento_dead_event", which)?,
         first_failed_at: Timestamp(row.get(9)?),
         last_failed_at: Timestamp(row.get(10)?),
         parks: row.get(11)?,

@@ -9,7 +9,12 @@ use evento_core::{
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, params, types::ValueRef};
 
-use super::{OpenSqlite, connection::Failure, queue::Lane};
+use super::{
+    OpenSqlite,
+    connection::Failure,
+    number::{next, number},
+    queue::Lane,
+};
 use crate::{
     clock::Clock,
     store::decision::{self, Known, Repeat},
@@ -27,8 +32,8 @@ fn row_id(position: Position) -> i64 {
     if position.major() > 0 { i64::MAX } else { i64::try_from(position.minor()).unwrap_or(i64::MAX) }
 }
 
-fn position(row_id: i64) -> Position {
-    Position::new(row_id.cast_unsigned())
+fn position(row: &Row<'_>, column: usize) -> rusqlite::Result<Position> {
+    number(row, column, "evento_event", format_args!("row {}", row.get::<_, i64>(column)?)).map(Position::new)
 }
 
 fn limit(count: usize) -> i64 {
@@ -36,8 +41,8 @@ fn limit(count: usize) -> i64 {
 }
 
 pub(super) fn bound(conn: &Connection) -> rusqlite::Result<Position> {
-    let mut last = conn.prepare_cached("SELECT coalesce(max(position), 0) FROM evento_event")?;
-    last.query_one([], |row| row.get(0).map(position))
+    let mut last = conn.prepare_cached("SELECT coalesce(max(position), 0) AS position FROM evento_event")?;
+    last.query_one([], |row| position(row, 0))
 }
 
 fn append(conn: &Connection, append: &Append) -> Result<Appended, Failure<AppendError>> {
@@ -55,7 +60,7 @@ fn append(conn: &Connection, append: &Append) -> Result<Appended, Failure<Append
         Inserted::All(last) => Ok(Appended { position: last, appended: append.events.len() }),
         // Of a whole repeat the first id is known already, so nothing of it has been inserted; any other outcome is an
         // error, which undoes what has.
-        Inserted::Known { before, error } => repeated(conn, append, before, || error.into()),
+        Inserted::Known { before, error } => repeated(conn, append, before, || error),
     }
 }
 
@@ -64,7 +69,8 @@ enum Inserted {
     /// An id is taken; rows from `before` on are this append's own.
     Known {
         before: i64,
-        error: rusqlite::Error,
+        /// What it is if none of the ids is known after all.
+        error: Failure<AppendError>,
     },
 }
 
@@ -93,12 +99,16 @@ fn insert(conn: &Connection, events: &[NewEvent]) -> Result<Inserted, Failure<Ap
         match inserted {
             Ok(_) => first = first.or_else(|| Some(conn.last_insert_rowid())),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                let aggregate = event.aggregate.as_ref();
+                // A sequence beyond the range is no integer any more.
+                let after = next(sequence(conn, aggregate)?.0, "sequence", "evento_event", aggregate);
+                let error = after.map_or_else(Failure::from, |_| error.into());
                 return Ok(Inserted::Known { before: first.unwrap_or(i64::MAX), error });
             }
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Inserted::All(position(conn.last_insert_rowid())))
+    Ok(Inserted::All(Position::new(conn.last_insert_rowid().cast_unsigned())))
 }
 
 /// Decides an append some of whose ids are known, perhaps; `otherwise` says what it is if none is.
@@ -122,8 +132,7 @@ fn repeated(
             event.context,
             event.payload,
         ];
-        let known =
-            select.query_row(parameters, |row| Ok(Known { position: position(row.get(0)?), same: row.get(1)? }));
+        let known = select.query_row(parameters, |row| Ok(Known { position: position(row, 0)?, same: row.get(1)? }));
         known.optional().map_err(super::connection::store_error)
     };
     match decision::repeat(&append.events, known)? {
@@ -134,9 +143,10 @@ fn repeated(
 
 fn sequence(conn: &Connection, aggregate: AggregateRef<'_>) -> rusqlite::Result<Sequence> {
     let mut last = conn.prepare_cached(
-        "SELECT coalesce(max(sequence), 0) FROM evento_event WHERE aggregate_type = ?1 AND aggregate_id = ?2",
+        "SELECT coalesce(max(sequence), 0) AS sequence FROM evento_event WHERE aggregate_type = ?1 AND aggregate_id = ?2",
     )?;
-    last.query_one([aggregate.kind, aggregate.id], |row| row.get(0).map(|last: i64| Sequence(last.cast_unsigned())))
+    let which = format_args!("aggregate {aggregate}");
+    last.query_one([aggregate.kind, aggregate.id], |row| number(row, 0, "evento_event", which).map(Sequence))
 }
 
 /// A statement for the events that `filter` takes, its part of the parameters bound.
@@ -172,7 +182,7 @@ fn read(conn: &Connection, read: &ReadLog) -> Result<Page, Failure<StoreError>> 
     let head = bound(conn)?;
     let after = row_id(read.after);
     let reach = after.saturating_add(i64::try_from(read.max_scanned).unwrap_or(i64::MAX));
-    let until = position(reach).min(head).max(read.after);
+    let until = Position::new(reach.cast_unsigned()).min(head).max(read.after);
     let mut page = Page { scanned_to: until, head, ..Page::default() };
     if until == read.after {
         return Ok(page);
@@ -268,7 +278,7 @@ pub(super) fn behind(
     )?;
     let (kind, id) = (held.aggregate.kind(), held.aggregate.id());
     let parameters = params![kind, id, row_id(held.from), row_id(frontier), context, names];
-    select.query_map(parameters, |row| row.get(0).map(position))?.collect()
+    select.query_map(parameters, |row| position(row, 0))?.collect()
 }
 
 /// Copies a row of [`EVENT`] into one piece.
@@ -278,13 +288,14 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<RecordedEvent> {
         ValueRef::Integer(length) => (&[][..], Some(length.cast_unsigned())),
         payload => (payload.as_blob()?, None),
     };
+    let position = position(row, 0)?;
     Ok(RecordedEvent::new(RecordedParts {
-        position: position(row.get(0)?),
+        position,
         id: text(1)?,
         name: text(2)?,
         context: text(3)?,
         aggregate: AggregateRef { kind: text(4)?, id: text(5)? },
-        sequence: Sequence(row.get::<_, i64>(6)?.cast_unsigned()),
+        sequence: Sequence(number(row, 6, "evento_event", format_args!("position {position}"))?),
         metadata: text(7)?,
         payload,
         oversize,
