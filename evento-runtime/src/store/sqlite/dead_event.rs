@@ -80,9 +80,14 @@ fn matching<T>(
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, Failure<StoreError>> {
     let Some(consumer) = consumer_id(conn, consumer)? else { return Ok(Vec::new()) };
+    // Told apart here, so that those of one aggregate are found by their index.
+    let of_aggregate = match &filter.aggregate {
+        Some(_) => "aggregate_type = ?4 AND aggregate_id = ?5",
+        None => "?4 IS NULL AND ?5 IS NULL",
+    };
     let mut select = conn.prepare_cached(&format!(
         "SELECT {columns} FROM evento_dead_event WHERE consumer = ?1 AND position > ?2 \
-         AND (?3 IS NULL OR name = ?3) AND (?4 IS NULL OR aggregate_type = ?4 AND aggregate_id = ?5) \
+         AND (?3 IS NULL OR name = ?3) AND {of_aggregate} \
          AND (?6 IS NULL OR reason = ?6) ORDER BY position LIMIT ?7"
     ))?;
     let parameters = params![

@@ -167,6 +167,7 @@ CREATE TABLE evento_dead_event (
     parks INTEGER NOT NULL,
     PRIMARY KEY (consumer, position)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX evento_dead_event_of_aggregate ON evento_dead_event (consumer, aggregate_type, aggregate_id, position);
 
 -- What resets took away: the row as JSON, under the generation that the reset ended.
 CREATE TABLE evento_archive (
