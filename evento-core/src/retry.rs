@@ -37,6 +37,12 @@ impl Backoff {
         let unit = (random >> 11) as f64 / (1_u64 << 53) as f64;
         bare.mul_f64(0.8 + 0.4 * unit)
     }
+
+    /// The longest delay there is: the cap and its jitter.
+    #[must_use]
+    pub fn longest(self) -> Duration {
+        self.delay(u32::MAX, u64::MAX)
+    }
 }
 
 #[cfg(test)]

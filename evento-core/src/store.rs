@@ -17,9 +17,11 @@ pub use checkpoint::{
     StoredConsumer, StoredRetry, WhyHeld,
 };
 pub use claim::{Claim, ClaimOutcome, ClaimRequest, ClaimStatus, ClaimStore, Epoch, Owner, ProcessIdentity};
-pub use dead_event::{DeadEvent, DeadEventStore, DeadFilter, DeadPage, DeadReason};
+pub use dead_event::{DeadEvent, DeadEventStore, DeadFilter, DeadPage, DeadPosition, DeadReason};
 pub use error::{AppendError, CommitError, StoreError};
-pub use log::{Append, Appended, EventLog, Expected, Filter, Head, Page, ReadAggregate, ReadLog, Wake};
+pub use log::{
+    Append, Appended, EventLog, Expected, Filter, Head, Page, ReadAggregate, ReadAt, ReadLog, Selection, Wake,
+};
 pub use request::{Action, RequestId, RequestProgress, RequestState, RequestStore, StoredRequest, Target};
 
 use crate::BoxFuture;

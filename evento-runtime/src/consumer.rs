@@ -10,27 +10,28 @@ mod status;
 mod watchdog;
 mod worker;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use evento_core::{
-    HandlerDescriptor, OnTransient, RetryOption, Segment,
+    ConsumerKey, HandlerDescriptor, OnTransient, Position, RetryOption, Segment,
     retry::Backoff,
-    store::{Claim, ClaimOutcome, ClaimRequest, CommitError, Owner, Reset, Store, StoredRequest},
+    store::{Claim, ClaimOutcome, ClaimRequest, CommitError, Epoch, Owner, Reset, Store, StoredRequest},
 };
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use self::{
+    control::Reply,
+    drive::{Drive, End},
+    keeper::Kept,
+    status::Fall,
+};
 pub(crate) use self::{
     control::{Attention, Command, Control},
     core::{Core, Ended},
     keeper::Keeper,
     status::StatusCell,
     worker::Executor,
-};
-use self::{
-    drive::{Drive, End},
-    keeper::Kept,
-    status::Fall,
 };
 pub use self::{
     status::{ConsumerState, ConsumerStatus, FailingEvent},
@@ -40,7 +41,7 @@ use crate::{
     bundle::ConsumerSpec,
     clock::Clock,
     config::Settings,
-    engine::{Budget, Cadence, Config, Engine, Limits, Policy, Run},
+    engine::{Budget, Cadence, Config, Engine, Limits, Memory, Policy, Run, Taking},
     fault::Classifiers,
     interceptor::Interceptor,
 };
@@ -54,12 +55,11 @@ pub(crate) struct Shared {
     pub(crate) interceptors: Arc<[Arc<dyn Interceptor>]>,
     pub(crate) owner: Owner,
     pub(crate) keeper: Keeper,
-    /// How many bytes of events a page holds, so that two pages of every consumer fit into the bundle's bound.
+    /// How many bytes of events a page holds, so that all that every consumer reads fits into the bundle's bound.
     pub(crate) page_bytes: usize,
     /// Changes whenever the log may have grown.
     pub(crate) wake: watch::Receiver<u64>,
-    /// The stored requests that are open.
-    pub(crate) requests: watch::Receiver<Arc<[StoredRequest]>>,
+    pub(crate) requests: watch::Receiver<OpenRequests>,
     pub(crate) executors: Vec<Arc<Executor>>,
     /// Stop admitting, finish what runs.
     pub(crate) stop: CancellationToken,
@@ -82,15 +82,35 @@ pub(crate) struct Consumer {
     attention: Attention,
     commands: mpsc::Receiver<Command>,
     paused: bool,
+    /// Resets to be made, one after the other, as soon as it can.
+    resets: VecDeque<(Position, Reply)>,
+    /// The epoch under which it last loaded what is stored, and what it knows beyond that.
+    loaded: Option<Epoch>,
+    memory: Memory,
+    /// The events whose handlers a shutdown cut off.
+    left: Vec<Position>,
 }
 
 /// A claim that was taken.
+#[derive(Clone, Debug)]
 struct Taken {
     claim: Claim,
     /// On the clock of leases.
     asked_at: Duration,
-    /// Whether nobody can have died in a handler under it.
+    /// Whether nobody can have died in a handler before.
     clean: bool,
+}
+
+/// The stored requests of a bundle that are open.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenRequests {
+    /// By [`Clock::now`], just before the store was asked.
+    pub(crate) asked_at: Duration,
+    pub(crate) requests: Arc<[StoredRequest]>,
+}
+
+fn of_consumer(key: &ConsumerKey, requests: &[StoredRequest]) -> Vec<StoredRequest> {
+    requests.iter().filter(|request| request.consumer == *key).cloned().collect()
 }
 
 /// How long before the store is tried again after it failed.
@@ -105,7 +125,19 @@ impl Consumer {
         let attention = Attention::default();
         let (sender, commands) = mpsc::channel(16);
         let control = Control::new(Arc::clone(&status), attention.clone(), sender);
-        (Self { shared, spec: Arc::new(spec), status, attention, commands, paused: false }, control)
+        let consumer = Self {
+            shared,
+            spec: Arc::new(spec),
+            status,
+            attention,
+            commands,
+            paused: false,
+            resets: VecDeque::new(),
+            loaded: None,
+            memory: Memory::default(),
+            left: Vec::new(),
+        };
+        (consumer, control)
     }
 
     /// Consumes until the bundle stops. Takes its claim again whenever it was lost.
@@ -113,57 +145,65 @@ impl Consumer {
         let _fall = Fall(Arc::clone(&self.status));
         let mut claimed = None;
         // Kept over the store's failures, and let go only in order.
-        let mut held = None;
-        loop {
-            let Taken { claim, asked_at, clean } = match claimed.take() {
+        let mut held: Option<Taken> = None;
+        let released = loop {
+            let taken = match claimed.take() {
                 Some(taken) => taken,
                 None => match self.take_claim().await {
                     Some(taken) => taken,
-                    None => {
-                        if let Some(claim) = held {
-                            self.release(claim).await;
-                        }
-                        break;
-                    }
+                    None => break self.release(held).await,
                 },
             };
-            held = Some(claim.clone());
-            let kept = Arc::new(self.shared.keeper.keep(claim.clone(), asked_at, self.attention.clone()));
-            let end = self.consume(&claim, clean, &kept).await;
+            held = Some(taken.clone());
+            let kept = Arc::new(self.shared.keeper.keep(taken.claim.clone(), taken.asked_at, self.attention.clone()));
+            let end = self.consume(&taken, &kept).await;
             drop(kept);
             match end {
-                Ok(End::Stopped { left }) => {
-                    self.release(claim).await;
-                    self.status.stopped(left);
-                    break;
-                }
+                Ok(End::Stopped { clean }) => break self.release(Some(Taken { clean, ..taken })).await,
                 Ok(End::Lost) => {
                     tracing::warn!(consumer = %self.spec.key, "claim lost: another process may go on, this one waits");
                     self.status.waiting(None);
                 }
-                Ok(End::Reset { to, reply }) => {
-                    let time_to_live = self.shared.settings.claim.time_to_live;
-                    let asked_at = self.shared.keeper.asked_at();
-                    let reset = self.shared.store.reset(Reset { claim, to, time_to_live }).await;
-                    let outcome = reset.map(|claim| claimed = Some(Taken { claim, asked_at, clean: true }));
-                    reply.answer(outcome);
-                }
+                Ok(End::Reset) => claimed = self.reset(taken.claim).await,
                 // The claim is kept, and asked for again: let go, it would count as let go in order, and the next to take
                 // it would not know that a process may have died in a handler.
                 Ok(End::Again(problem)) => {
-                    self.troubled(&problem);
+                    self.troubled(&format!("{problem:#}"));
                     self.pause(STORE_PAUSE).await;
                 }
                 Err(CommitError::Fenced) => self.status.waiting(None),
                 Err(error) => {
-                    self.troubled(&anyhow::Error::new(error));
+                    self.troubled(&format!("{:#}", anyhow::Error::new(error)));
                     self.pause(STORE_PAUSE).await;
                 }
             }
+        };
+        self.status.stopped(std::mem::take(&mut self.left), released);
+        for (_, reply) in self.resets.drain(..) {
+            reply.answer(Err(CommitError::Fenced));
         }
         self.commands.close();
         while let Some(command) = self.commands.recv().await {
             command.refuse();
+        }
+    }
+
+    /// Makes the reset that was asked for first. Answers the claim as it is after it.
+    async fn reset(&mut self, claim: Claim) -> Option<Taken> {
+        let (to, reply) = self.resets.pop_front()?;
+        let time_to_live = self.shared.settings.claim.time_to_live;
+        let asked_at = self.shared.keeper.asked_at();
+        match self.shared.store.reset(Reset { claim, to, time_to_live }).await {
+            Ok(claim) => {
+                self.memory = Memory::default();
+                self.status.rewound(to);
+                reply.answer(Ok(()));
+                Some(Taken { claim, asked_at, clean: true })
+            }
+            Err(error) => {
+                reply.answer(Err(error));
+                None
+            }
         }
     }
 
@@ -179,7 +219,6 @@ impl Consumer {
         let mut told = None;
         loop {
             if self.shared.stop.is_cancelled() {
-                self.status.stopped(Vec::new());
                 return None;
             }
             let asked_at = self.shared.keeper.asked_at();
@@ -190,7 +229,7 @@ impl Consumer {
                         tracing::info!(consumer = %self.spec.key, held_by = %owner, until = until.0, "waiting for the claim");
                         told = Some(owner.clone());
                     }
-                    self.status.waiting(Some(owner.name));
+                    self.held_elsewhere(owner);
                 }
                 Ok(ClaimOutcome::StandBack { owner, lacking }) => {
                     if told.as_ref() != Some(&owner) {
@@ -200,32 +239,56 @@ impl Consumer {
                         );
                         told = Some(owner.clone());
                     }
-                    self.status.waiting(Some(owner.name));
+                    self.held_elsewhere(owner);
                 }
-                Err(error) => self.troubled(&anyhow::Error::new(error)),
+                Err(error) => self.troubled(&format!("{:#}", anyhow::Error::new(error))),
             }
             self.pause(CLAIM_PAUSE).await;
         }
     }
 
+    fn held_elsewhere(&mut self, owner: Owner) {
+        for (_, reply) in self.resets.drain(..) {
+            reply.answer(Err(CommitError::Held { owner: owner.clone() }));
+        }
+        self.status.waiting(Some(owner.name));
+    }
+
     /// Loads everything stored and consumes under the claim.
-    async fn consume(&mut self, claim: &Claim, clean: bool, kept: &Arc<Kept>) -> Result<End, CommitError> {
+    async fn consume(&mut self, taken: &Taken, kept: &Arc<Kept>) -> Result<End, CommitError> {
+        let Taken { claim, clean, .. } = taken;
         let shared = Arc::clone(&self.shared);
-        let guard_until = if clean { None } else { Some(shared.store.head().await?.bound) };
+        let guard_until = if *clean { None } else { Some(shared.store.head().await?.bound) };
         let state = shared.store.load(claim.clone()).await?;
+        // What finished before this moment is not carried out again, whatever an older look at the requests says.
+        let looked_at = shared.clock.now();
+        let requests = shared.store.open_requests(self.spec.key.bundle.clone()).await?;
         self.warn_of_new_names(&state.names);
         tracing::info!(
             consumer = %self.spec.key, epoch = claim.epoch.0, frontier = %state.frontier, open = state.open.len(), clean,
             "claim taken"
         );
         let now = core::now(shared.clock);
-        let mut engine = Engine::new(self.engine_config(), state, guard_until, now);
-        engine.requests(&self.open_requests());
+        // Nobody else held the claim where its epoch follows on that of this process, which lives.
+        let died = !clean && self.loaded.is_none_or(|last| claim.epoch != last.next());
+        self.loaded = Some(claim.epoch);
+        let taking = Taking { guard_until, died, memory: std::mem::take(&mut self.memory) };
+        let mut engine = Engine::new(self.engine_config(), state, taking, now);
+        engine.requests(&of_consumer(&self.spec.key, &requests));
         if self.paused {
             engine.pause();
         }
         let executors = self.executors();
-        Ok(Drive::new(self, claim, engine, executors, kept).run().await)
+        Ok(Drive::new(self, claim, engine, executors, kept, looked_at).run().await)
+    }
+
+    /// The executors that the component's handlers name.
+    fn executors(&self) -> Vec<Arc<Executor>> {
+        let named = |executor: &&Arc<Executor>| {
+            let name = executor.name();
+            self.spec.component.handlers.iter().any(|handler| handler.executor.is_some_and(|it| it.as_str() == name))
+        };
+        self.shared.executors.iter().filter(named).map(Arc::clone).collect()
     }
 
     fn warn_of_new_names(&self, stored: &[String]) {
@@ -237,20 +300,6 @@ impl Consumer {
                  raise its version, or reset it, to see the earlier ones too"
             );
         }
-    }
-
-    fn open_requests(&self) -> Vec<StoredRequest> {
-        let requests = self.shared.requests.borrow();
-        requests.iter().filter(|request| request.consumer == *self.spec.key).cloned().collect()
-    }
-
-    /// The executors that the component's handlers name.
-    fn executors(&self) -> Vec<Arc<Executor>> {
-        let named = |executor: &&Arc<Executor>| {
-            let name = executor.name();
-            self.spec.component.handlers.iter().any(|handler| handler.executor.is_some_and(|it| it.as_str() == name))
-        };
-        self.shared.executors.iter().filter(named).map(Arc::clone).collect()
     }
 
     fn engine_config(&self) -> Config {
@@ -301,15 +350,20 @@ impl Consumer {
         }
     }
 
-    async fn release(&self, claim: Claim) {
-        if let Err(error) = self.shared.store.release(claim).await {
-            tracing::warn!(consumer = %self.spec.key, error = &error as &dyn std::error::Error, "the claim could not be let go; it runs out by itself");
+    /// Lets the claim go, if there is one. Answers whether none is held any more.
+    async fn release(&self, taken: Option<Taken>) -> bool {
+        let Some(Taken { claim, clean, .. }) = taken else { return true };
+        let released = self.shared.store.release(claim, clean).await;
+        if let Err(error) = &released {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(consumer = %self.spec.key, error, "the claim could not be let go; it runs out by itself");
         }
+        released.is_ok()
     }
 
-    fn troubled(&self, problem: &anyhow::Error) {
-        if self.status.troubled(format!("{problem:#}")) {
-            tracing::error!(consumer = %self.spec.key, problem = format!("{problem:#}"), "consumer cannot go on; it tries again");
+    fn troubled(&self, problem: &str) {
+        if self.status.troubled(problem.to_owned()) {
+            tracing::error!(consumer = %self.spec.key, problem, "consumer cannot go on");
         }
     }
 
@@ -329,10 +383,7 @@ impl Consumer {
                         self.paused = false;
                         reply.answer(Ok(()));
                     }
-                    Command::Reset { reply, .. } => {
-                        let owner = Owner { name: self.status.snapshot().held_by.unwrap_or_default(), process: None };
-                        reply.answer(Err(CommitError::Held { owner }));
-                    }
+                    Command::Reset { to, reply } => self.resets.push_back((to, reply)),
                 },
             }
         }

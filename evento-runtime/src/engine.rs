@@ -18,6 +18,7 @@ mod lane;
 mod order;
 mod pending;
 mod place;
+mod redrive;
 mod request;
 mod room;
 mod route;
@@ -182,6 +183,24 @@ impl Mutant {
     ];
 }
 
+/// How a claim was taken.
+#[derive(Debug, Default)]
+pub(crate) struct Taking {
+    /// The head as of an unclean taking: starts up to it are recorded before they run.
+    pub(crate) guard_until: Option<Position>,
+    /// Whether whoever held the claim before may have died in a handler.
+    pub(crate) died: bool,
+    pub(crate) memory: Memory,
+}
+
+/// What a process knows from its takings of a claim before, and the store does not.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    order: SequenceCheck,
+    /// How many processes died at an event, as counted when the claim came to this process.
+    crashes: BTreeMap<Position, Started>,
+}
+
 /// One event to hand to its handler.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
@@ -258,7 +277,7 @@ pub(crate) enum Read {
     /// The events at these positions: answered by [`Engine::recovered`].
     At(Vec<Position>),
     /// The events of a held aggregate, and its letters: answered by [`Engine::drained`].
-    Aggregate { lane: LaneId, aggregate: Aggregate, after: Position, until: Position, max: usize },
+    Aggregate { lane: LaneId, aggregate: Aggregate, after: Position, until: Position, max: usize, max_bytes: usize },
     /// Letters of a request: answered by [`Engine::letters`].
     Letters { request: RequestId, target: Target, after: Position },
     /// The event of a letter that parks nothing: answered by [`Engine::redriven`].
@@ -328,6 +347,10 @@ pub(crate) struct Engine {
     keys: Keys,
     requests: Requests,
     order: SequenceCheck,
+    /// The stream's event that was last found to be in order.
+    checked: Position,
+    /// The stream does not go on behind it.
+    out_of_order: Option<OutOfOrder>,
     uses: Vec<Use>,
     /// Ready events by handler, in the order in which they are to start.
     ready: Vec<VecDeque<SlotId>>,
@@ -397,8 +420,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Takes up a consumer where its stored state says. `guard_until` is the head as of an unclean taking.
-    pub(crate) fn new(config: Config, state: ConsumerState, guard_until: Option<Position>, now: Now) -> Self {
+    /// Takes up a consumer where its stored state says.
+    pub(crate) fn new(config: Config, state: ConsumerState, taking: Taking, now: Now) -> Self {
+        let Taking { guard_until, died, memory } = taking;
         let mut pending = Pending::new(config.cadence, state.revision, state.frontier, &state.open, now.since_start);
         if state.names != config.names {
             pending.set_names(config.names.clone());
@@ -406,8 +430,10 @@ impl Engine {
         let mut crashes = BTreeMap::new();
         for started in state.started {
             pending.recorded_before(started.position);
-            if guard_until.is_some() {
-                crashes.insert(started.position, Started { crashes: started.crashes + 1, ..started });
+            let known = memory.crashes.get(&started.position).map_or(started.crashes, |known| known.crashes);
+            let deaths = if died { started.crashes.saturating_add(1) } else { known };
+            if guard_until.is_some() && deaths > 0 {
+                crashes.insert(started.position, Started { crashes: deaths, ..started });
             } else {
                 pending.start_ended(started.position);
             }
@@ -431,7 +457,9 @@ impl Engine {
             lanes: Lanes::default(),
             keys: Keys::default(),
             requests: Requests::default(),
-            order: SequenceCheck::default(),
+            order: memory.order,
+            checked: Position::BEGINNING,
+            out_of_order: None,
             ready: vec![VecDeque::new(); config.policies.len()],
             breakers: vec![Breaker::default(); config.policies.len()],
             pages: VecDeque::new(),
@@ -571,6 +599,11 @@ impl Engine {
         for id in std::mem::take(&mut self.recording) {
             self.put_back(id);
         }
+    }
+
+    /// The consumer's work under its claim has ended: takes what the next taking by this process is to know.
+    pub(crate) fn take_memory(&mut self) -> Memory {
+        Memory { order: std::mem::take(&mut self.order), crashes: std::mem::take(&mut self.crashes) }
     }
 
     /// Gives permits for an executor, by its place.

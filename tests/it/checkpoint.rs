@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use evento_core::store::{CheckpointStore, ClaimOutcome, ClaimRequest, ClaimStore, Commit, CommitError, Owner};
-use evento_core::{Position, Segment};
+use evento_core::{
+    Position,
+    store::{CheckpointStore, Commit, CommitError},
+};
 use evento_runtime::{ConsumerState, store::MemoryStore, testing::Harness};
 use evento_tests::{
     faulty::{Fate, Faults, Operation},
@@ -11,7 +13,7 @@ use evento_tests::{
     told::Told,
 };
 
-use crate::kit::{at, behind, faulty, set};
+use crate::kit::{at, behind, faulty, set, taken};
 
 /// Rule 2.3: one write for many events, and at once when nothing else is ready.
 #[tokio::test(start_paused = true)]
@@ -100,10 +102,6 @@ async fn b42_a_write_of_unknown_outcome_is_resolved_and_writes_go_on() {
     }
 }
 
-fn other_owner() -> Owner {
-    Owner { name: "another".to_owned(), process: None }
-}
-
 /// Rule 4.4: what a stale owner writes is refused, and the checkpoint does not fall.
 #[tokio::test(start_paused = true)]
 async fn e11_r35_a_stale_writer_cannot_move_a_checkpoint_back() {
@@ -116,14 +114,7 @@ async fn e11_r35_a_stale_writer_cannot_move_a_checkpoint_back() {
     let consumer = test.running().dead_events::<Forever>().unwrap().consumer().clone();
     test.shutdown().await.unwrap();
 
-    let request = ClaimRequest {
-        consumer,
-        segment: Segment::WHOLE,
-        owner: other_owner(),
-        time_to_live: Duration::from_secs(10),
-        names: vec!["probe.followed".to_owned(), "probe.happened".to_owned()],
-    };
-    let ClaimOutcome::Taken { claim: stale, .. } = store.claim(request).await.unwrap() else { panic!("not taken") };
+    let (stale, _) = taken(&store, &consumer).await;
     let replaces = store.load(stale.clone()).await.unwrap().revision;
     tokio::time::sleep(Duration::from_secs(11)).await;
 

@@ -2,15 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
+use evento_core::store::{CheckpointStore, ClaimStore, Target};
 use evento_runtime::{ConsumerState, store::MemoryStore, testing::Harness};
 use evento_tests::{
     faulty::{Fate, Faults, Operation},
-    probe::{Forever, Probe, happened},
+    probe::{Forever, Once, Probe, happened},
     told::Told,
 };
 use tokio::{sync::Notify, time::Instant};
 
-use crate::kit::{at, behind, faulty};
+use crate::kit::{at, behind, crash, faulty, letters, taken};
 
 /// Rule 8.2: two bundles on one store: one consumes, the other says for whom it waits, and goes on after it.
 #[tokio::test(start_paused = true)]
@@ -168,6 +169,34 @@ async fn a_store_that_fails_while_a_claim_is_taken_up_delays_the_consumer_and_no
     test.shutdown().await.unwrap();
 }
 
+/// Rule 5.11: who took a claim uncleanly, and never got to consume under it, leaves it as unclean as it was.
+#[tokio::test(start_paused = true)]
+async fn rule_5_11_a_claim_that_was_taken_and_never_consumed_under_stays_unclean() {
+    let store = MemoryStore::new();
+    let faults = Faults::default();
+    let probe = Probe::doing(|_| std::future::pending());
+    let test = behind(&faults, &store).provide(Forever(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    probe.began(1).await;
+    let consumer = test.running().dead_events::<Forever>().unwrap().consumer().clone();
+    crash(test, &faults);
+    let faults = Faults::default();
+    faults.always(Operation::Load, Fate::Fail);
+    let test = behind(&faults, &store).provide(Forever(Probe::new())).start().await.unwrap();
+    while faults.count(Operation::Load) < 2 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    test.shutdown().await.unwrap();
+    let (claim, clean) = taken(&store, &consumer).await;
+    assert!(!clean);
+    // One that consumes to an orderly end leaves it clean.
+    store.release(claim, false).await.unwrap();
+    let test = Harness::new().store(store.clone()).provide(Forever(Probe::new())).start().await.unwrap();
+    test.run_until_idle().await.unwrap();
+    test.shutdown().await.unwrap();
+    assert!(taken(&store, &consumer).await.1);
+}
+
 /// B49 and rule 8.2: claims are renewed on a thread of their own, which a handler that blocks cannot delay.
 #[test]
 fn b49_a_handler_that_blocks_the_only_thread_of_its_runtime_delays_no_renewal() {
@@ -214,4 +243,93 @@ fn b49_a_handler_that_blocks_the_only_thread_of_its_runtime_delays_no_renewal() 
     });
     release.send(()).unwrap();
     consuming.join().unwrap();
+}
+
+/// Rule 5.11: a process that lost its claim and has it again, with nobody in between, has not died: an event whose handler
+/// was cut off each time is never dead for it.
+#[tokio::test(start_paused = true)]
+async fn rule_5_11_a_claim_that_comes_back_to_the_same_process_is_no_crash() {
+    let store = MemoryStore::new();
+    let faults = Faults::default();
+    let probe = Probe::doing(|_| std::future::pending());
+    let first = behind(&faults, &store).provide(Forever(probe.clone())).start().await.unwrap();
+    first.given([happened("a", 1)]).await.unwrap();
+    probe.began(1).await;
+    crash(first, &faults);
+
+    // Its start is recorded from now on.
+    let faults = Faults::default();
+    let test = behind(&faults, &store).provide(Forever(probe.clone())).start().await.unwrap();
+    let consumer = test.running().dead_events::<Forever>().unwrap().consumer().clone();
+    for taking in 2..8 {
+        probe.began(taking).await;
+        faults.always(Operation::Renew, Fate::Fail);
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        faults.mend();
+    }
+    assert!(letters::<Forever>(&test).await.is_empty());
+    crash(test, &faults);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let (claim, clean) = taken(&store, &consumer).await;
+    let started = store.load(claim).await.unwrap().started;
+    assert!(!clean && started.len() == 1 && started[0].crashes == 0, "{started:?}");
+}
+
+/// Rule 5.11: what is known of crashes outlives a clean stop before the event has run again.
+#[tokio::test(start_paused = true)]
+async fn rule_5_11_crashes_are_remembered_over_a_clean_stop_until_the_event_has_settled() {
+    let store = MemoryStore::new();
+    let probe = Probe::doing(|_| std::future::pending());
+    let harness = |faults: &Faults| behind(faults, &store).provide(Forever(probe.clone()));
+    let mut consumer = None;
+    for crashes in 1..=4 {
+        let faults = Faults::default();
+        let test = harness(&faults).start().await.unwrap();
+        if crashes == 1 {
+            test.given([happened("a", 1), happened("b", 2)]).await.unwrap();
+        }
+        probe.began(crashes).await;
+        consumer = Some(test.running().dead_events::<Forever>().unwrap().consumer().clone());
+        crash(test, &faults);
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        if crashes < 4 {
+            // A process that does not come to the event, for its store reads nothing, and stops in order.
+            let faults = Faults::default();
+            faults.always(Operation::Read, Fate::Fail);
+            let idle = harness(&faults).start().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            idle.shutdown().await.unwrap();
+        }
+    }
+    // The first crash leaves no record, for the claim was taken cleanly; the last is counted by who finds it.
+    let (claim, _) = taken(&store, &consumer.unwrap()).await;
+    let started = store.load(claim).await.unwrap().started;
+    assert!(started.len() == 1 && started[0].crashes == 2, "{started:?}");
+}
+
+/// Rule 6.4: a request that has been carried out is not carried out again because of an older look at the open ones.
+#[tokio::test(start_paused = true)]
+async fn rule_6_4_a_request_that_is_finished_is_not_carried_out_again_after_a_new_claim() {
+    let (harness, faults) = faulty();
+    let probe = Probe::failing(|_| true);
+    let test = harness.provide(Once(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    let lose_the_claim = async || {
+        faults.always(Operation::Renew, Fate::Fail);
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        faults.always(Operation::Renew, Fate::Pass);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    };
+    // The watcher hears of the request, but late.
+    faults.next(Operation::OpenRequests, 1, Fate::DelayAnswer(Duration::from_secs(60)));
+    let request = test.running().dead_events::<Once>().unwrap().retry(Target::Consumer).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    lose_the_claim().await;
+    assert_eq!(request.wait().await.unwrap().failed, 1);
+    assert_eq!(probe.numbers(), [1, 1]);
+    lose_the_claim().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [1, 1], "an old look at the open requests began it again");
 }

@@ -13,7 +13,7 @@ use evento_tests::{
 };
 use tokio::sync::Notify;
 
-use crate::kit::{at, faulty, letters, retry};
+use crate::kit::{at, faulty, letters, retry, set};
 
 /// Three aggregates, three events each: 1 to 3 first, then 4 to 6, then 7 to 9.
 fn three_by_three() -> impl Iterator<Item = evento_tests::probe::Happened> {
@@ -92,6 +92,27 @@ async fn rule_6_4_after_a_retry_parked_events_follow_in_order_before_the_key_is_
     let test = test.restart().await.unwrap();
     test.run_until_idle().await.unwrap();
     assert_eq!(probe.calls().len(), 6, "nothing twice: {:?}", probe.numbers());
+}
+
+/// What is read again is bounded by its bytes, and cut short it goes on where it ended.
+#[tokio::test(start_paused = true)]
+async fn rule_1_1_what_is_parked_is_read_again_in_parts_of_bounded_size() {
+    let (harness, faults) = faulty();
+    let probe = Probe::failing(|call| call.number == 0);
+    // Two events.
+    let harness = set(harness.provide(Once(probe.clone())), |settings| settings.page.bytes = 30);
+    let test = harness.start().await.unwrap();
+    test.given((0..20).map(|number| happened("a", number))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(letters::<Once>(&test).await, [1]);
+    probe.forget();
+    probe.recovers();
+    faults.reset_counts();
+    assert_eq!(retry::<Once>(&test, Target::Consumer).await, (1, 0));
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), (0..20).collect::<Vec<_>>());
+    let reads = faults.count(Operation::ReadAggregate);
+    assert!((10..=12).contains(&reads), "{reads} reads of 20 events");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,11 @@
 //! What these tests share.
 
-use evento_core::{Position, store::Target};
+use std::time::Duration;
+
+use evento_core::{
+    ConsumerKey, Position, Segment,
+    store::{Claim, ClaimOutcome, ClaimRequest, ClaimStore, Owner, Target},
+};
 use evento_runtime::{
     Settings,
     store::MemoryStore,
@@ -44,6 +49,21 @@ pub(crate) fn at(position: u64) -> Position {
     Position::new(position)
 }
 
+/// Takes a consumer's claim for 10 s, past any bundle; answers whether the taking was clean.
+pub(crate) async fn taken(store: &MemoryStore, consumer: &ConsumerKey) -> (Claim, bool) {
+    let request = ClaimRequest {
+        consumer: consumer.clone(),
+        segment: Segment::WHOLE,
+        owner: Owner { name: "another".to_owned(), process: None },
+        time_to_live: Duration::from_secs(10),
+        names: vec!["probe.followed".to_owned(), "probe.happened".to_owned()],
+    };
+    match store.claim(request).await.unwrap() {
+        ClaimOutcome::Taken { claim, clean } => (claim, clean),
+        other => panic!("not taken: {other:?}"),
+    }
+}
+
 /// The positions of a component's letters.
 pub(crate) async fn letters<T: evento_core::Component>(test: &TestBundle) -> Vec<u64> {
     test.dead_events::<T>().await.unwrap().iter().map(|letter| letter.position.minor()).collect()
@@ -52,14 +72,15 @@ pub(crate) async fn letters<T: evento_core::Component>(test: &TestBundle) -> Vec
 /// Ends a bundle as a crash does: from now on nothing of it reaches the store, so its claim runs out by itself.
 pub(crate) fn crash(test: TestBundle, faults: &Faults) {
     use Operation::{
-        Append, Claim, Commit, DeadEvents, Head, Load, OpenRequests, Read, ReadAggregate, ReadAt, Release, Renew,
-        Revision,
+        Append, Claim, Commit, DeadEvents, DeadPositions, Head, Load, OpenRequests, Read, ReadAggregate, ReadAt,
+        Release, Renew, Revision,
     };
     for operation in [
         Append,
         Claim,
         Commit,
         DeadEvents,
+        DeadPositions,
         Head,
         Load,
         OpenRequests,

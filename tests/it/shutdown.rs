@@ -196,3 +196,45 @@ async fn a_bundle_that_is_dropped_loses_no_event() {
     test.run_until_idle().await.unwrap();
     assert_eq!(probe.numbers(), [1, 2, 3]);
 }
+
+/// A shutdown that nobody waits for any more ends the bundle all the same: its consumers, and what they hold.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_is_dropped_half_way_still_ends_every_consumer() {
+    let probe = Probe::doing(|_| std::future::pending());
+    let store = MemoryStore::new();
+    let harness = Harness::new().store(store.clone()).provide(Forever(probe.clone()));
+    let test = harness.start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    probe.began(1).await;
+    tokio::time::timeout(Duration::from_secs(5), test.shutdown()).await.unwrap_err();
+    // Long before its time to live is over another has the claim, for it was let go.
+    let again = Probe::new();
+    let next = Harness::new().store(store).provide(Forever(again.clone())).start().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(3), next.run_until_idle()).await.unwrap().unwrap();
+    assert_eq!(again.numbers(), [1]);
+}
+
+/// The report of a shutdown does not say that all is well where a claim could not be let go.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_cannot_be_let_go_is_told_by_the_shutdown() {
+    let (harness, faults) = faulty();
+    let test = harness.provide(Forever(Probe::new())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    faults.always(Operation::Release, Fate::Fail);
+    let error = test.shutdown().await.unwrap_err().to_string();
+    assert!(error.contains("claim runs out by itself"), "{error}");
+}
+
+/// Nor where a handler was cut off because the claim was lost while it was waited for.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_a_lost_claim_cuts_off_during_a_shutdown_is_told_by_it() {
+    let (harness, faults) = faulty();
+    let probe = Probe::doing(|_| std::future::pending());
+    let test = harness.provide(Forever(probe.clone())).start().await.unwrap();
+    test.given([happened("a", 1)]).await.unwrap();
+    probe.began(1).await;
+    faults.always(Operation::Renew, Fate::Fail);
+    let error = test.shutdown().await.unwrap_err().to_string();
+    assert!(error.contains("left the event at 1"), "{error}");
+}

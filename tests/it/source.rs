@@ -1,10 +1,10 @@
 //! Section 1: which events a consumer is handed.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use evento_core::{
-    NewEvent,
-    store::{EventLog, Expected},
+    AggregateRef, NewEvent, RecordedEvent, RecordedParts, Sequence,
+    store::{EventLog, Expected, Page},
 };
 use evento_runtime::{store::MemoryStore, testing::Harness};
 use evento_tests::{
@@ -228,16 +228,82 @@ async fn rule_1_7_an_append_made_again_is_handled_once_and_a_mixed_one_is_refuse
     assert_eq!(probe.numbers(), [1, 2]);
 }
 
-/// Rule 1.7: a log whose sequences fall is not gone on with, and the status says so.
+/// A source that hands over, at positions 1, 2 and so on, events of these aggregates with these sequences and numbers.
+fn handing_over(events: &'static [(&str, u64)]) -> impl Fn(&mut Page) + Send + Sync + 'static {
+    move |page| {
+        for event in &mut page.events {
+            let (id, number) = events[usize::try_from(event.position().minor() - 1).unwrap()];
+            *event = Arc::new(RecordedEvent::new(RecordedParts {
+                position: event.position(),
+                id: event.id(),
+                name: event.name(),
+                context: event.context(),
+                aggregate: AggregateRef { kind: "probe", id },
+                sequence: Sequence(number),
+                metadata: "",
+                payload: &serde_json::to_vec(&happened(id, number)).unwrap(),
+                oversize: None,
+                recorded_at: event.recorded_at(),
+            }));
+        }
+    }
+}
+
+/// Rule 1.7: a log whose sequences fall is not gone on with, and the status says so. What came before is handled once and
+/// stays handled: not again every second, and not again after the claim was taken anew.
 #[tokio::test(start_paused = true)]
 async fn rule_1_7_a_source_that_hands_over_an_aggregate_out_of_order_is_refused() {
     let (harness, faults) = faulty();
     let probe = Probe::new();
     let test = harness.provide(Forever(probe.clone())).patience(Duration::from_secs(5)).start().await.unwrap();
-    faults.alter_pages(|page| page.events.reverse());
+    faults.alter_pages(handing_over(&[("a", 2), ("a", 1)]));
     test.given([happened("a", 1), happened("a", 2)]).await.unwrap();
     let held = test.run_until_idle().await.unwrap_err().to_string();
     assert!(held.contains("probe/a at sequence 1") && held.contains("reset the consumer"), "{held}");
+    assert_eq!(test.running().consumers()[0].settled_to, at(1));
+
+    faults.always(Operation::Renew, Fate::Fail);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    faults.always(Operation::Renew, Fate::Pass);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let reads = faults.count(Operation::Read);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(faults.count(Operation::Read) <= reads + 1, "it reads what it will not take again and again");
+    assert_eq!(probe.numbers(), [2]);
+
+    // As it is told: to where it stands, where its events are to be taken as they are.
+    test.running().reset::<Forever>(at(1)).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    assert_eq!(probe.numbers(), [2, 1]);
+}
+
+/// Rule 1.7: an event that is out of order is not handled however busy the consumer was when it came.
+#[tokio::test(start_paused = true)]
+async fn rule_1_7_an_event_out_of_order_behind_a_slow_one_is_refused_too() {
+    let (harness, faults) = faulty();
+    let probe = Probe::doing(|call| async move {
+        tokio::time::sleep(Duration::from_secs(if call.key == "b" { 30 } else { 0 })).await;
+        Ok(())
+    });
+    let test = harness.provide(Forever(probe.clone())).patience(Duration::from_secs(60)).start().await.unwrap();
+    faults.alter_pages(handing_over(&[("a", 3), ("b", 2), ("a", 1)]));
+    test.given([happened("a", 1), happened("b", 2), happened("a", 3)]).await.unwrap();
+    test.run_until_idle().await.unwrap_err();
+    assert_eq!(probe.numbers(), [3, 2]);
+    test.running().wait_for::<Forever>(at(2)).await.unwrap();
+}
+
+/// Rule 1.5: positions that fall are as little to be trusted.
+#[tokio::test(start_paused = true)]
+async fn rule_1_5_a_source_whose_positions_fall_is_refused() {
+    let (harness, faults) = faulty();
+    let probe = Probe::new();
+    let test = harness.provide(Forever(probe.clone())).patience(Duration::from_secs(5)).start().await.unwrap();
+    faults.alter_pages(|page| page.events[..2].reverse());
+    test.given([happened("a", 1), happened("b", 2), happened("c", 3)]).await.unwrap();
+    let held = test.run_until_idle().await.unwrap_err().to_string();
+    assert!(held.contains("probe/a at sequence 1 (position 1) after position 2"), "{held}");
+    assert_eq!(probe.numbers(), [2]);
 }
 
 /// Rule 1.4: while committed rows lie above the bound, the read is repeated at 2 to 100 ms, and not in a busy loop.

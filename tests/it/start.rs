@@ -2,19 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use evento_core::Position;
+use evento_core::{Position, store::ClaimStore};
 use evento_runtime::{
     WaitError,
     store::MemoryStore,
     testing::{Harness, TestBundle},
 };
 use evento_tests::{
+    faulty::{Fate, Operation},
     probe::{Another, First, Forever, FromHead, Once, Probe, Second, happened, ignored},
     told::Told,
 };
 use tokio::sync::Notify;
 
-use crate::kit::{at, letters};
+use crate::kit::{at, faulty, letters, taken};
 
 /// Rule 9.1.
 #[tokio::test(start_paused = true)]
@@ -275,4 +276,76 @@ async fn rule_9_3_a_component_of_a_bundle_that_runs_nowhere_is_reset_before_its_
     running.shutdown().await.unwrap();
     let error = bundle().reset::<Forever>(Position::new(99)).await.unwrap_err();
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("frontier"), "{error:?}");
+}
+
+/// Rule 5.11: a reset of a stopped consumer does not hide that its last holder may have died in a handler, unless it has
+/// everything handled anew.
+#[tokio::test(start_paused = true)]
+async fn rule_5_11_a_reset_of_a_stopped_consumer_leaves_an_unclean_claim_unclean() {
+    let store = MemoryStore::new();
+    let bundle = || {
+        let bundle = evento_runtime::Bundle::builder("stopped").store(store.clone()).only_provided();
+        bundle.provide(Forever(Probe::new()))
+    };
+    let running = bundle().start().await.unwrap();
+    let consumer = running.dead_events::<Forever>().unwrap().consumer().clone();
+    let events = (1..=3).map(|number| happened("a", number));
+    let last = running.log().append(evento_core::store::Expected::Any, events).await.unwrap();
+    running.wait_for::<Forever>(last).await.unwrap();
+    running.shutdown().await.unwrap();
+    for (to, is_made, clean_after) in [(at(99), false, false), (at(2), true, false), (Position::BEGINNING, true, true)]
+    {
+        // Its holder dies: the claim runs out.
+        taken(&store, &consumer).await;
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        assert_eq!(bundle().reset::<Forever>(to).await.is_ok(), is_made);
+        let (claim, clean) = taken(&store, &consumer).await;
+        assert_eq!(clean, clean_after, "after a reset to {to}");
+        store.release(claim, true).await.unwrap();
+    }
+}
+
+/// Rule 9.3: once a reset has been answered, nothing it takes back counts as settled.
+#[tokio::test(start_paused = true)]
+async fn rule_9_3_a_wait_after_a_reset_waits_for_the_replay() {
+    let probe = Probe::new();
+    let test = Harness::new().provide(Forever(probe.clone())).start().await.unwrap();
+    let last = test.given((1..=3).map(|number| happened("a", number))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    probe.does(|_| async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok(())
+    });
+    test.running().reset::<Forever>(Position::BEGINNING).await.unwrap();
+    test.running().wait_for::<Forever>(last).await.unwrap();
+    assert_eq!(probe.returned(), 6);
+}
+
+/// Rule 9.3: resets that come together, or while the store does not answer, are made one after the other.
+#[tokio::test(start_paused = true)]
+async fn rule_9_3_resets_wait_for_each_other_and_for_the_store() {
+    let (harness, faults) = faulty();
+    let probe = Probe::new();
+    let test = harness.provide(Forever(probe.clone())).start().await.unwrap();
+    let last = test.given((1..=3).map(|number| happened("a", number))).await.unwrap();
+    test.run_until_idle().await.unwrap();
+    let running = test.running();
+    let (one, two) = tokio::join!(running.reset::<Forever>(at(1)), running.reset::<Forever>(Position::BEGINNING));
+    one.unwrap();
+    two.unwrap();
+    running.wait_for::<Forever>(last).await.unwrap();
+    assert_eq!(probe.numbers()[probe.numbers().len() - 3..], [1, 2, 3]);
+
+    // The claim is lost, and what is stored cannot be loaded for a while.
+    faults.always(Operation::Renew, Fate::Fail);
+    faults.always(Operation::Load, Fate::Fail);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let mending = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        faults.mend();
+    };
+    let (reset, ()) = tokio::join!(running.reset::<Forever>(Position::BEGINNING), mending);
+    reset.unwrap();
+    running.wait_for::<Forever>(last).await.unwrap();
+    assert_eq!(probe.numbers()[probe.numbers().len() - 3..], [1, 2, 3]);
 }

@@ -225,7 +225,9 @@ macro_rules! conformance {
                 b92_an_oversize_payload_stays_in_the_log,
                 nobody_reads_beyond_the_last_position,
                 events_are_found_at_their_positions,
+                a_read_by_position_that_is_cut_short_says_what_it_has_not_looked_at,
                 one_aggregate_is_read_through_its_index,
+                one_aggregate_is_read_in_parts_of_bounded_size,
                 r75_an_append_wakes_readers_after_it_has_committed,
                 r10_concurrent_appends_lose_and_double_nothing,
                 what_was_appended_is_there_after_reopening,
@@ -239,6 +241,7 @@ macro_rules! conformance {
                 a_claim_past_its_time_is_held_until_somebody_takes_it,
                 b51_a_holder_that_asks_again_ends_its_own_epoch,
                 asking_again_after_an_unclean_taking_is_still_unclean,
+                a_claim_let_go_uncleanly_is_taken_uncleanly,
                 releasing_anothers_claim_does_nothing,
                 b53_who_lacks_a_stored_name_stands_back_for_one_that_has_it,
                 nobody_stands_back_for_one_that_stopped_asking,
@@ -273,6 +276,7 @@ macro_rules! conformance {
                 letters_are_read_with_the_checkpoint,
                 letters_are_listed_page_by_page,
                 letters_are_filtered_by_every_part,
+                positions_of_letters_are_read_without_what_is_in_them,
                 e3_a_letter_goes_when_the_commit_says_so,
                 consumers_do_not_see_each_others_letters;
             request:

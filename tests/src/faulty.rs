@@ -34,6 +34,7 @@ pub enum Operation {
     Reset,
     Consumers,
     DeadEvents,
+    DeadPositions,
     DeadDepth,
     MakeRequest,
     Request,

@@ -8,10 +8,10 @@ use crate::{Aggregate, BoxFuture, ConsumerKey, Position, Segment, StartAt, Times
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// What the next write makes of it.
+    /// What the next write makes of it. At the end of its range a store refuses the write.
     #[must_use]
     pub const fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 }
 

@@ -7,6 +7,14 @@ use crate::{BoxFuture, ConsumerKey, Segment, Timestamp};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Epoch(pub u64);
 
+impl Epoch {
+    /// The epoch of the next taking.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -75,7 +83,8 @@ pub enum ClaimOutcome {
     Taken {
         /// The claim.
         claim: Claim,
-        /// Whether the holder before let it go by itself (or there was none). If not, it may have died in a handler.
+        /// Whether the holder before let it go by itself and said that it was clean, or there was none. If not, a
+        /// process may have died in a handler.
         /// A holder that asks again is answered what its first taking was: it has not died.
         clean: bool,
     },
@@ -127,11 +136,12 @@ pub trait ClaimStore: Send + Sync + 'static {
     /// [`StoreError`]: nothing is known of any of them.
     fn renew(&self, claims: Vec<Claim>, time_to_live: Duration) -> BoxFuture<'_, Result<Vec<Claim>, StoreError>>;
 
-    /// Lets a claim go; nothing happens where it is another's by now.
+    /// Lets a claim go; nothing happens where it is another's by now. The next taking is answered `clean`: whether
+    /// nothing is left of a process that may have died in a handler.
     ///
     /// # Errors
     /// [`StoreError`].
-    fn release(&self, claim: Claim) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn release(&self, claim: Claim, clean: bool) -> BoxFuture<'_, Result<(), StoreError>>;
 
     /// Every stored claim of a bundle.
     ///

@@ -106,6 +106,15 @@ pub struct DeadPage {
     pub next: Option<Position>,
 }
 
+/// Where a letter is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DeadPosition {
+    /// The event's position.
+    pub position: Position,
+    /// Whether later events of its aggregate are parked behind it.
+    pub parks: bool,
+}
+
 /// The dead event queue, read. It is written through [`CheckpointStore::commit`](super::CheckpointStore::commit).
 pub trait DeadEventStore: Send + Sync + 'static {
     /// Lists a consumer's letters.
@@ -113,6 +122,16 @@ pub trait DeadEventStore: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`].
     fn dead_events(&self, consumer: ConsumerKey, filter: DeadFilter) -> BoxFuture<'_, Result<DeadPage, StoreError>>;
+
+    /// Where a consumer's letters are, without what is in them: the first `limit` that fit.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn dead_positions(
+        &self,
+        consumer: ConsumerKey,
+        filter: DeadFilter,
+    ) -> BoxFuture<'_, Result<Vec<DeadPosition>, StoreError>>;
 
     /// How many letters a consumer has, counted from storage.
     ///

@@ -105,7 +105,30 @@ pub struct ReadAggregate {
     /// The most events to hand over; at least 1.
     pub max_events: usize,
     /// As in [`ReadLog`].
+    pub max_bytes: usize,
+    /// As in [`ReadLog`].
     pub max_payload: usize,
+}
+
+/// The events at some positions.
+#[derive(Clone, Debug)]
+pub struct ReadAt {
+    /// Where, in any order.
+    pub positions: Vec<Position>,
+    /// As in [`ReadLog`].
+    pub max_bytes: usize,
+    /// As in [`ReadLog`].
+    pub max_payload: usize,
+}
+
+/// What was asked for by aggregate or position, as far as the bounds let it be read.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// The events, in order.
+    pub events: Vec<Arc<RecordedEvent>>,
+    /// Up to where everything asked for was looked at: what is not among the events there is not in the log. What was
+    /// asked for above this was not looked at, and is to be asked for again.
+    pub scanned_to: Position,
 }
 
 /// The end of a log.
@@ -138,21 +161,18 @@ pub trait EventLog: Send + Sync + 'static {
     /// [`StoreError`].
     fn read(&self, read: ReadLog) -> BoxFuture<'_, Result<Page, StoreError>>;
 
-    /// Reads the events at these positions, by rising position; positions that hold none are left out.
+    /// Reads the events at these positions, by rising position; positions that hold none are left out. At least one
+    /// position is looked at.
     ///
     /// # Errors
     /// [`StoreError`].
-    fn read_at(
-        &self,
-        positions: Vec<Position>,
-        max_payload: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<RecordedEvent>>, StoreError>>;
+    fn read_at(&self, read: ReadAt) -> BoxFuture<'_, Result<Selection, StoreError>>;
 
-    /// Reads one aggregate's matching events, in order.
+    /// Reads one aggregate's matching events, in order; where everything was, `scanned_to` is `until`.
     ///
     /// # Errors
     /// [`StoreError`].
-    fn read_aggregate(&self, read: ReadAggregate) -> BoxFuture<'_, Result<Vec<Arc<RecordedEvent>>, StoreError>>;
+    fn read_aggregate(&self, read: ReadAggregate) -> BoxFuture<'_, Result<Selection, StoreError>>;
 
     /// The end of the log.
     ///

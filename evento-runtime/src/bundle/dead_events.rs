@@ -3,7 +3,8 @@ use std::{sync::Arc, time::Duration};
 use evento_core::{
     ConsumerKey, Position, RecordedEvent,
     store::{
-        Action, DeadEvent, DeadFilter, DeadPage, RequestId, RequestState, Store, StoreError, StoredRequest, Target,
+        Action, DeadEvent, DeadFilter, DeadPage, ReadAt, RequestId, RequestState, Store, StoreError, StoredRequest,
+        Target,
     },
 };
 use tokio::sync::Notify;
@@ -46,8 +47,9 @@ impl DeadEvents {
         let filter = DeadFilter { after: position.just_before(), limit: 1, ..DeadFilter::default() };
         let page = self.store.dead_events(self.consumer.clone(), filter).await?;
         let Some(letter) = page.letters.into_iter().find(|letter| letter.position == position) else { return Ok(None) };
-        let events = self.store.read_at(vec![position], usize::MAX >> 1).await?;
-        Ok(Some((letter, events.into_iter().next())))
+        let read = ReadAt { positions: vec![position], max_bytes: usize::MAX, max_payload: usize::MAX >> 1 };
+        let found = self.store.read_at(read).await?;
+        Ok(Some((letter, found.events.into_iter().next())))
     }
 
     /// How many letters there are, counted from storage.

@@ -78,16 +78,18 @@ async fn reset_all(
             time_to_live: prepared.settings.claim.time_to_live,
             names: spec.names.clone(),
         };
-        let claim = match store.claim(request).await.map_err(|error: StoreError| failed(error.into()))? {
-            ClaimOutcome::Taken { claim, .. } => claim,
+        let (claim, clean) = match store.claim(request).await.map_err(|error: StoreError| failed(error.into()))? {
+            ClaimOutcome::Taken { claim, clean } => (claim, clean),
             ClaimOutcome::Held { owner, .. } | ClaimOutcome::StandBack { owner, .. } => {
                 return Err(ResetError::Runs { consumer: (*spec.key).clone(), owner: owner.name });
             }
         };
         let time_to_live = prepared.settings.claim.time_to_live;
         let reset = store.reset(Reset { claim: claim.clone(), to, time_to_live }).await;
+        // Whoever died in a handler before is not forgotten, unless everything begins anew.
+        let clean = clean || (reset.is_ok() && to == Position::BEGINNING);
         let held = reset.as_ref().unwrap_or(&claim).clone();
-        store.release(held).await.map_err(|error| failed(error.into()))?;
+        store.release(held, clean).await.map_err(|error| failed(error.into()))?;
         reset.map_err(failed)?;
     }
     Ok(())

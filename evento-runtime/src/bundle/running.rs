@@ -22,6 +22,8 @@ pub struct Running {
     pub(super) tasks: TaskTracker,
     pub(super) kick: Arc<Notify>,
     pub(super) keeper: Option<JoinHandle<()>>,
+    /// A shutdown has ended.
+    pub(super) ended: bool,
 }
 
 /// One consumer of a running bundle.
@@ -40,7 +42,7 @@ impl Running {
         kick: Arc<Notify>,
         keeper: Option<JoinHandle<()>>,
     ) -> Self {
-        Self { name, shared, members, tasks, kick, keeper }
+        Self { name, shared, members, tasks, kick, keeper, ended: false }
     }
 
     /// The bundle's name.
@@ -158,10 +160,11 @@ impl Member {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.shared.stop.is_cancelled() {
-            tracing::warn!(bundle = self.name, "dropped without a shutdown: what is not written is handled again");
+        if !self.ended {
+            tracing::warn!(bundle = self.name, "dropped before a shutdown ended: what is not written is handled again");
             self.shared.stop.cancel();
             self.shared.cut.cancel();
+            self.ask_attention();
             self.shared.keeper.stop();
             self.shared.executors.iter().for_each(|executor| executor.close());
         }

@@ -27,7 +27,8 @@ pub struct DrainedConsumer {
     pub left: Vec<Position>,
     /// The process that consumed, where it was another.
     pub held_by: Option<String>,
-    /// Whether it let its claim go. If not, its handler never returned, and the claim runs out by itself.
+    /// Whether it stopped and let its claim go. If not, its handler has not returned, or the store did not answer, and the
+    /// claim runs out by itself.
     pub released: bool,
 }
 
@@ -53,7 +54,7 @@ impl fmt::Display for Drained {
             } else if let [first, more @ ..] = &consumer.left[..] {
                 write!(f, ", left the event at {first} and {} others", more.len())?;
             } else if !consumer.released {
-                f.write_str(", whose handler has not returned")?;
+                f.write_str(", whose claim runs out by itself")?;
             }
         }
         Ok(())
@@ -101,7 +102,8 @@ impl Running {
         self.shared.keeper.stop();
         self.shared.keeper.ended().await;
         let drained = self.drained(began.elapsed());
-        if drained.consumers.iter().all(|consumer| consumer.released) {
+        self.ended = true;
+        if self.consumers().iter().all(|status| status.state == ConsumerState::Stopped) {
             if let Some(keeper) = self.keeper.take() {
                 // It ends at once: it waits for nothing but the stop.
                 drop(tokio::task::spawn_blocking(move || keeper.join()).await);
@@ -120,7 +122,7 @@ impl Running {
         }
     }
 
-    fn ask_attention(&self) {
+    pub(super) fn ask_attention(&self) {
         for member in &self.members {
             member.control.attention().ask();
         }
@@ -132,7 +134,7 @@ impl Running {
             settled_to: status.settled_to,
             left: status.left,
             held_by: status.held_by,
-            released: status.state == ConsumerState::Stopped,
+            released: status.released,
         });
         Drained { consumers: consumers.collect(), took }
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Settings,
-    consumer::{Consumer, Executor, Keeper, Shared},
+    consumer::{Consumer, Executor, Keeper, OpenRequests, Shared},
     store::process,
 };
 
@@ -66,21 +66,22 @@ pub(super) async fn register(prepared: &Prepared, store: &dyn Store) -> Result<(
     Ok(())
 }
 
-/// How many bytes of events a page holds: a consumer has at most two in memory, the one it handles and the next, and as
-/// much again waits for executors. Each has its own share of the bound, which a consumer that is stuck does not take from
-/// the others.
+/// How many bytes of events a page holds. Each consumer has its own share of the bound, which one that is stuck does not
+/// take from the others.
 fn page_bytes(settings: &Settings, pages: usize) -> usize {
     settings.page.bytes.min(settings.buffer_bytes / pages.max(1)).max(1)
 }
 
+/// How many times as much a consumer may have in memory: the page it handles and the next, what it reads again after a
+/// restart, and what it reads again of held aggregates; as much again waits for executors.
 fn pages_of(spec: &ConsumerSpec) -> usize {
-    if spec.component.handlers.iter().any(|handler| handler.executor.is_some()) { 3 } else { 2 }
+    if spec.component.handlers.iter().any(|handler| handler.executor.is_some()) { 5 } else { 4 }
 }
 
 fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let Prepared { name, settings, consumers, executors, interceptors, classifiers, clock, .. } = prepared;
     let wake = watch::Sender::new(0_u64);
-    let requests = watch::Sender::new(Arc::from([]));
+    let requests = watch::Sender::new(OpenRequests::default());
     let stop = CancellationToken::new();
     let keeper = Keeper::new(Arc::clone(&store), settings.claim.clone(), clock);
     let tasks = TaskTracker::new();
@@ -107,6 +108,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
         store,
         bundle: name.clone(),
         poll: shared.settings.poll,
+        clock,
         wake,
         requests,
         kick: Arc::clone(&kick),

@@ -1,8 +1,10 @@
 use std::{sync::Arc, time::Duration};
 
-use evento_core::store::{Store, StoredRequest};
+use evento_core::store::Store;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+
+use crate::{clock::Clock, consumer::OpenRequests};
 
 /// Looks for what nothing announces: events that other processes appended, and requests that people made.
 ///
@@ -13,8 +15,9 @@ pub(super) struct Watcher {
     pub(super) store: Arc<dyn Store>,
     pub(super) bundle: String,
     pub(super) poll: Duration,
+    pub(super) clock: Clock,
     pub(super) wake: watch::Sender<u64>,
-    pub(super) requests: watch::Sender<Arc<[StoredRequest]>>,
+    pub(super) requests: watch::Sender<OpenRequests>,
     /// A request was made in this process.
     pub(super) kick: Arc<Notify>,
     pub(super) stop: CancellationToken,
@@ -38,12 +41,14 @@ impl Watcher {
                     }
                 }
                 if kicked || tick.is_multiple_of(2) {
+                    let asked_at = self.clock.now();
                     let open = self.store.open_requests(self.bundle.clone()).await?;
                     self.requests.send_if_modified(|known| {
-                        let changed = **known != *open;
+                        let changed = *known.requests != *open;
                         if changed {
-                            *known = open.into();
+                            known.requests = open.into();
                         }
+                        known.asked_at = asked_at;
                         changed
                     });
                 }

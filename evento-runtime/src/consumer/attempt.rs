@@ -1,4 +1,4 @@
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use evento_core::{BoxFuture, ConsumerKey, Context, Fault, HandlerDescriptor, store::Epoch};
 use futures_util::FutureExt;
@@ -98,28 +98,31 @@ impl Attempts {
         let event = (handler.event.decode)(&job.event)
             .map_err(|error| Failure { kind: FailureKind::Undecodable, cause: chain(&anyhow::Error::new(error)) })?;
         let context = Context::new(job.event, consumer, job.attempt, job.replay, self.epoch);
-        let called = async {
-            let handled = (handler.call)(&*self.spec.instance, &*event, &context);
-            if self.shared.interceptors.is_empty() {
-                return handled.await;
+        let delivery = Delivery { component: &self.spec.component, handler, context: &context };
+        let mut called = (handler.call)(&*self.spec.instance, &*event, &context);
+        // What few handlers have is boxed apart, so that the attempts of all others are small.
+        if !self.shared.interceptors.is_empty() {
+            let next = Next { rest: &self.shared.interceptors, delivery: &delivery, handler: called };
+            called = Box::pin(next.run());
+        }
+        match handler.timeout {
+            None => called.await.map_err(|error| self.failure(&error)),
+            Some(limit) => Box::pin(self.within(limit, called)).await,
+        }
+    }
+
+    async fn within(&self, limit: Duration, called: BoxFuture<'_, anyhow::Result<()>>) -> Result<(), Failure> {
+        match tokio::time::timeout(limit, called).await {
+            Ok(outcome) => outcome.map_err(|error| self.failure(&error)),
+            Err(_elapsed) => {
+                let cause = format!("the handler took longer than its timeout of {limit:?}");
+                Err(Failure { kind: FailureKind::Overrun, cause: vec![cause] })
             }
-            let delivery = Delivery { component: &self.spec.component, handler, context: &context };
-            Next { rest: &self.shared.interceptors, delivery: &delivery, handler: handled }.run().await
-        };
-        let outcome = match handler.timeout {
-            None => called.await,
-            Some(limit) => match tokio::time::timeout(limit, called).await {
-                Ok(outcome) => outcome,
-                Err(_elapsed) => {
-                    let cause = format!("the handler took longer than its timeout of {limit:?}");
-                    return Err(Failure { kind: FailureKind::Overrun, cause: vec![cause] });
-                }
-            },
-        };
-        outcome.map_err(|error| Failure {
-            kind: FailureKind::Handler(self.shared.classifiers.classify(&error)),
-            cause: chain(&error),
-        })
+        }
+    }
+
+    fn failure(&self, error: &anyhow::Error) -> Failure {
+        Failure { kind: FailureKind::Handler(self.shared.classifiers.classify(error)), cause: chain(error) }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    engine::{Counts, Engine, Failure, Job, Now, OutOfOrder, Outcome, Output, SlotId},
+    engine::{Counts, Engine, Failure, Job, Now, Outcome, Output, SlotId},
     executor::Grant,
 };
 
@@ -51,8 +51,6 @@ pub(super) struct Inner {
     pub(super) now: Now,
     grants: Vec<Grant>,
     random: u64,
-    /// The source cannot be trusted.
-    pub(super) problem: Option<OutOfOrder>,
     /// When the consumer's task wakes up by itself.
     pub(super) wakes_at: Option<Duration>,
     /// Events that were cut off.
@@ -98,7 +96,6 @@ impl Core {
             told: vec![0; grants.len()],
             grants,
             random: RandomState::new().hash_one(attempts.epoch),
-            problem: None,
             wakes_at: None,
             left: Vec::new(),
             closed: false,
@@ -175,14 +172,11 @@ impl Core {
         for Ended { slot, outcome, last } in ended {
             inner.end(slot, outcome, last);
         }
-        if inner.closed || inner.problem.is_some() {
+        if inner.closed {
             return;
         }
         let now = inner.now;
-        if let Err(problem) = inner.engine.admit(now) {
-            inner.problem = Some(problem);
-            return;
-        }
+        inner.engine.admit(now);
         for (index, grant) in inner.grants.iter_mut().enumerate() {
             let (returned, wanted) = (inner.engine.take_returned(index), inner.engine.wants(index, now));
             inner.engine.grant(index, grant.exchange(returned, wanted));
@@ -306,7 +300,6 @@ impl Inner {
             || self.out.fetch.is_some()
             || self.out.inline.is_some()
             || !self.out.reads.is_empty()
-            || self.problem.is_some()
             || wakes_too_late
             || self.engine.is_stopped()
     }

@@ -1,31 +1,33 @@
+mod answer;
+
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use evento_core::{
-    BoxFuture, Position,
-    store::{Claim, CommitError, Filter, StoredRequest},
+    BoxFuture,
+    store::{Claim, CommitError, Filter},
 };
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::sync::watch;
 
 use super::{
-    Command, Consumer, Core, Executor, Kept,
+    Command, Consumer, Core, Executor, Kept, OpenRequests,
     attempt::{Attempt, Attempts, outcome, outcome_of},
-    control::Reply,
     core::now,
     io::{self, Done, Io},
     watchdog::Watchdog,
 };
-use crate::engine::{Engine, Outcome, Read, SlotId, Start};
+use crate::engine::{Engine, Outcome, SlotId, Start};
 
 /// Why consuming under a claim ended.
 #[derive(Debug)]
 pub(super) enum End {
-    /// The bundle stops; `left` are the events that were cut off.
-    Stopped { left: Vec<Position> },
+    /// The bundle stops, and everything is written; `clean` where the next to take the claim need not beware of events at
+    /// which processes died.
+    Stopped { clean: bool },
     /// The claim is another's, or may be by now.
     Lost,
     /// Everything is written, for a reset to be made.
-    Reset { to: Position, reply: Reply },
+    Reset,
     /// What the store holds is not what this process thinks: read everything again.
     Again(anyhow::Error),
 }
@@ -41,7 +43,9 @@ pub(super) struct Drive<'a> {
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
     attempt: Option<(SlotId, Attempt)>,
     wake: watch::Receiver<u64>,
-    requests: watch::Receiver<Arc<[StoredRequest]>>,
+    requests: watch::Receiver<OpenRequests>,
+    /// When the engine was last told what is open, or later.
+    looked_at: Duration,
     /// The store's failure, and how often in a row it failed.
     trouble: Option<String>,
     failures: u32,
@@ -50,7 +54,6 @@ pub(super) struct Drive<'a> {
     look_again_after: Duration,
     watchdog: Watchdog,
     stopping: bool,
-    reset: Option<(Position, Reply)>,
 }
 
 /// What one turn left for the consumer's task.
@@ -60,7 +63,6 @@ struct Left {
     taken_at: Duration,
     wake_at: Option<Duration>,
     stopped: bool,
-    problem: Option<anyhow::Error>,
 }
 
 /// After so many events handled without waiting, the consumer looks after everything else.
@@ -76,6 +78,7 @@ impl<'a> Drive<'a> {
         engine: Engine,
         executors: Vec<Arc<Executor>>,
         kept: &Arc<Kept>,
+        looked_at: Duration,
     ) -> Self {
         let shared = Arc::clone(&consumer.shared);
         let spec = Arc::clone(&consumer.spec);
@@ -86,6 +89,7 @@ impl<'a> Drive<'a> {
             core: Core::new(engine, attempts, executors, Arc::clone(kept)),
             wake: shared.wake.clone(),
             requests: shared.requests.clone(),
+            looked_at,
             io: Io { shared, claim: claim.clone(), filter: Arc::new(filter) },
             under_way: FuturesUnordered::new(),
             attempt: None,
@@ -95,7 +99,6 @@ impl<'a> Drive<'a> {
             look_again_after: Duration::ZERO,
             watchdog,
             stopping: false,
-            reset: None,
             consumer,
         }
     }
@@ -103,20 +106,29 @@ impl<'a> Drive<'a> {
     /// Consumes until it ends, and until every attempt has returned.
     pub(super) async fn run(&mut self) -> End {
         let end = self.consume().await;
-        self.attempt = None;
+        let inline = self.attempt.take().map(|(slot, _)| slot);
         self.core.close().await;
-        self.consumer.paused = self.core.lock().engine.is_paused();
+        let mut inner = self.core.lock();
+        let cut_off = inline.and_then(|slot| inner.engine.position_of(slot));
+        let left = std::mem::take(&mut inner.left);
+        if self.io.shared.stop.is_cancelled() {
+            // Nobody waits for what was cut off any more.
+            self.consumer.left.extend(left.into_iter().chain(cut_off));
+            self.consumer.left.sort_unstable();
+        }
+        self.consumer.paused = inner.engine.is_paused();
+        self.consumer.memory = inner.engine.take_memory();
         end
     }
 
     async fn consume(&mut self) -> End {
+        if !self.consumer.resets.is_empty() {
+            self.core.lock().engine.stop();
+        }
         let mut ended: Option<(SlotId, Outcome)> = None;
         let mut burst: u32 = 0;
         loop {
             let left = self.turn(ended.take(), burst.is_multiple_of(BURST));
-            if let Some(problem) = left.problem {
-                return End::Again(problem);
-            }
             if burst.is_multiple_of(BURST) && self.core.is_lost() {
                 return End::Lost;
             }
@@ -142,10 +154,10 @@ impl<'a> Drive<'a> {
             // There may be nothing to wait for: look up from the work, and go on.
             let wake_at = if ended.is_some() { Some(Duration::ZERO) } else { left.wake_at };
             if left.stopped && ended.is_none() {
-                if let Some((to, reply)) = self.reset.take() {
-                    return End::Reset { to, reply };
+                if !self.stopping && !self.consumer.resets.is_empty() {
+                    return End::Reset;
                 }
-                return End::Stopped { left: std::mem::take(&mut self.core.lock().left) };
+                return End::Stopped { clean: !self.core.lock().engine.guards() };
             }
             burst = 0;
             self.publish();
@@ -184,7 +196,6 @@ impl<'a> Drive<'a> {
             taken_at: inner.now.since_start,
             wake_at,
             stopped: inner.engine.is_stopped(),
-            problem: inner.problem.take().map(anyhow::Error::new),
         }
     }
 
@@ -264,85 +275,14 @@ impl<'a> Drive<'a> {
                 self.publish();
                 reply.answer(Ok(()));
             }
-            Command::Reset { to, reply } if self.reset.is_none() && !self.stopping => {
+            Command::Reset { reply, .. } if self.stopping => reply.answer(Err(CommitError::Fenced)),
+            Command::Reset { to, reply } => {
                 self.core.lock().engine.stop();
-                self.reset = Some((to, reply));
-            }
-            Command::Reset { reply, .. } => reply.answer(Err(CommitError::Fenced)),
-        }
-    }
-
-    fn done(&mut self, done: Done) -> Option<End> {
-        let core = Arc::clone(&self.core);
-        let mut inner = core.lock();
-        inner.now = now(self.io.shared.clock);
-        let now = inner.now;
-        self.watchdog.answered();
-        let engine = &mut inner.engine;
-        match done {
-            Done::Page(Ok(page)) => {
-                self.calm();
-                let held_back = page.more_above && page.scanned_to >= page.head;
-                self.look_again_after = match held_back {
-                    true => (self.look_again_after * 2).clamp(Duration::from_millis(2), Duration::from_millis(100)),
-                    false => Duration::ZERO,
-                };
-                self.look_again = held_back.then(|| now.since_start + self.look_again_after);
-                engine.page(page);
-            }
-            Done::Page(Err(error)) => {
-                self.troubled("reading the log", error);
-                engine.fetch_failed();
-            }
-            Done::Read(read, Ok(found)) => {
-                self.calm();
-                match read {
-                    Read::At(asked) => engine.recovered(&asked, found.events, now),
-                    Read::Aggregate { .. } => engine.drained(&read, found.events, &found.letters, now),
-                    Read::Letters { request, .. } => engine.letters(request, found.letters, found.last),
-                    Read::Letter(position) => engine.redriven(position, found.events.into_iter().next(), now),
-                }
-            }
-            Done::Read(read, Err(error)) => {
-                self.troubled("reading again", error);
-                engine.read_failed(read);
-            }
-            Done::Commit(Ok(revision)) => {
-                self.calm();
-                engine.committed(revision, now);
-            }
-            Done::Commit(Err(CommitError::Store(error))) => {
-                self.troubled("writing the checkpoint", error);
-                self.under_way.push(Box::pin(self.io.clone().resolve(io::backoff(self.failures))));
-            }
-            Done::Resolved(Ok(stored)) => match engine.replaces() {
-                Some(replaced) if stored == replaced.next() => {
-                    self.calm();
-                    engine.committed(stored, now);
-                }
-                Some(replaced) if stored == replaced => engine.commit_failed(now),
-                _ => {
-                    return Some(End::Again(anyhow::anyhow!(
-                        "the stored checkpoint is at an unknown revision {stored}"
-                    )));
-                }
-            },
-            Done::Resolved(Err(CommitError::Store(error))) => {
-                self.troubled("reading the checkpoint back", error);
-                self.under_way.push(Box::pin(self.io.clone().resolve(io::backoff(self.failures))));
-            }
-            // A write that was sent again after it had been made: nobody else writes under this epoch.
-            Done::Commit(Err(CommitError::Superseded { stored, replaced })) if stored == replaced.next() => {
-                engine.committed(stored, now);
-            }
-            Done::Commit(Err(CommitError::Fenced)) | Done::Resolved(Err(CommitError::Fenced)) => {
-                return Some(End::Lost);
-            }
-            Done::Commit(Err(error)) | Done::Resolved(Err(error)) => {
-                return Some(End::Again(anyhow::Error::new(error)));
+                self.consumer.resets.push_back((to, reply));
             }
         }
-        None
+        // Another may have been given while this one was: who is busy is to look up for it too.
+        self.consumer.attention.ask();
     }
 
     /// The shutdown's budget is spent.
@@ -362,28 +302,20 @@ impl<'a> Drive<'a> {
     }
 
     fn take_requests(&mut self) {
-        self.requests.mark_unchanged();
-        let open = self.consumer.open_requests();
-        self.core.lock().engine.requests(&open);
+        let open = self.requests.borrow_and_update();
+        if open.asked_at >= self.looked_at {
+            self.looked_at = open.asked_at;
+            let open = super::of_consumer(&self.consumer.spec.key, &open.requests);
+            self.core.lock().engine.requests(&open);
+        }
     }
 
     fn publish(&self) {
-        self.consumer.status.publish(&self.core.lock().engine, self.trouble.as_deref());
-    }
-
-    fn troubled(&mut self, doing: &str, error: impl Into<anyhow::Error>) {
-        let trouble = format!("{doing}: {:#}", error.into());
-        if self.trouble.is_none() {
-            tracing::warn!(consumer = %self.consumer.spec.key, "{trouble}; trying again");
+        let inner = self.core.lock();
+        let refused = inner.engine.out_of_order().map(ToString::to_string);
+        if let Some(refused) = &refused {
+            self.consumer.troubled(refused);
         }
-        self.trouble = Some(trouble);
-        self.failures += 1;
-    }
-
-    fn calm(&mut self) {
-        if self.trouble.take().is_some() {
-            tracing::info!(consumer = %self.consumer.spec.key, "the store answers again");
-        }
-        self.failures = 0;
+        self.consumer.status.publish(&inner.engine, refused.as_deref().or(self.trouble.as_deref()));
     }
 }

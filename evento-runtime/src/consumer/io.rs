@@ -1,10 +1,10 @@
 use std::{sync::Arc, time::Duration};
 
 use evento_core::{
-    Position, RecordedEvent,
+    Position,
     store::{
-        Claim, Commit, CommitError, DeadEvent, DeadFilter, Filter, Page, ReadAggregate, ReadLog, Revision, StoreError,
-        Target,
+        Claim, Commit, CommitError, DeadEvent, DeadFilter, DeadPosition, Filter, Page, ReadAggregate, ReadAt, ReadLog,
+        Revision, Selection, StoreError, Target,
     },
 };
 
@@ -24,13 +24,18 @@ pub(super) enum Done {
 /// What a read beside the stream found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    pub(super) events: Vec<Arc<RecordedEvent>>,
+    pub(super) selection: Selection,
+    /// Where letters of the aggregate are, up to where its events were looked at.
+    pub(super) dead: Vec<DeadPosition>,
     pub(super) letters: Vec<DeadEvent>,
     pub(super) last: bool,
 }
 
-/// How many letters are read at once.
+/// How many letters, or events of an aggregate, are read at once.
 const LETTERS: usize = 100;
+
+/// How many positions of letters are read at once.
+const DEAD_POSITIONS: usize = 1_000;
 
 /// The store as one consumer uses it.
 #[derive(Clone, Debug)]
@@ -60,13 +65,14 @@ impl Io {
         let found = match &read {
             Read::At(positions) => self.at(positions.clone()).await,
             Read::Letter(position) => self.at(vec![*position]).await,
-            Read::Aggregate { aggregate, after, until, max, .. } => {
+            Read::Aggregate { aggregate, after, until, max, max_bytes, .. } => {
                 self.aggregate(ReadAggregate {
                     aggregate: aggregate.clone(),
                     after: *after,
                     until: *until,
                     filter: Arc::clone(&self.filter),
                     max_events: *max,
+                    max_bytes: *max_bytes,
                     max_payload: self.shared.settings.payload_limit,
                 })
                 .await
@@ -77,29 +83,28 @@ impl Io {
     }
 
     async fn at(&self, positions: Vec<Position>) -> Result<Found, StoreError> {
-        let events = self.shared.store.read_at(positions, self.shared.settings.payload_limit).await?;
-        Ok(Found { events, ..Found::default() })
+        let (max_bytes, max_payload) = (self.shared.page_bytes, self.shared.settings.payload_limit);
+        let selection = self.shared.store.read_at(ReadAt { positions, max_bytes, max_payload }).await?;
+        Ok(Found { selection, ..Found::default() })
     }
 
     /// Letters are read first: one that is written in between belongs to an event that is read after it.
-    async fn aggregate(&self, read: ReadAggregate) -> Result<Found, StoreError> {
-        let mut letters = Vec::new();
-        let mut filter = DeadFilter {
+    async fn aggregate(&self, mut read: ReadAggregate) -> Result<Found, StoreError> {
+        let filter = DeadFilter {
             aggregate: Some(read.aggregate.clone()),
             after: read.after,
-            limit: LETTERS,
+            limit: DEAD_POSITIONS,
             ..DeadFilter::default()
         };
-        loop {
-            let page = self.shared.store.dead_events(self.claim.consumer.clone(), filter.clone()).await?;
-            letters.extend(page.letters);
-            match page.next {
-                Some(next) => filter.after = next,
-                None => break,
-            }
+        let dead = self.shared.store.dead_positions(self.claim.consumer.clone(), filter).await?;
+        // Beyond the last of them there may be more.
+        if dead.len() >= DEAD_POSITIONS
+            && let Some(last) = dead.last()
+        {
+            read.until = read.until.min(last.position);
         }
-        let events = self.shared.store.read_aggregate(read).await?;
-        Ok(Found { events, letters, last: false })
+        let selection = self.shared.store.read_aggregate(read).await?;
+        Ok(Found { selection, dead, ..Found::default() })
     }
 
     async fn letters(&self, target: &Target, after: Position) -> Result<Found, StoreError> {

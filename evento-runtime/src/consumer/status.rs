@@ -81,6 +81,8 @@ pub struct ConsumerStatus {
     pub failing: Option<FailingEvent>,
     /// The events that the end of a shutdown cut off.
     pub left: Vec<Position>,
+    /// Whether it stopped and holds no claim any more.
+    pub(crate) released: bool,
 }
 
 /// Where a consumer's status is published.
@@ -108,6 +110,7 @@ impl StatusCell {
             held_aggregates: 0,
             failing: None,
             left: Vec::new(),
+            released: false,
         }))
     }
 
@@ -138,10 +141,21 @@ impl StatusCell {
         is_new
     }
 
-    pub(crate) fn stopped(&self, left: Vec<Position>) {
+    /// The consumer was reset: nothing after `to` counts as settled any more.
+    pub(crate) fn rewound(&self, to: Position) {
+        self.0.send_modify(|status| {
+            status.state = ConsumerState::Waiting;
+            status.frontier = to;
+            status.settled_to = status.settled_to.min(to);
+            status.failing = None;
+        });
+    }
+
+    pub(crate) fn stopped(&self, left: Vec<Position>, released: bool) {
         self.0.send_modify(|status| {
             status.state = ConsumerState::Stopped;
             status.left = left;
+            status.released = released;
         });
     }
 

@@ -266,17 +266,17 @@ impl Engine {
             slot: id,
             event: Arc::clone(&slot.event),
             handler: slot.handler,
-            attempt: slot.attempts() + 1,
+            attempt: slot.attempts().saturating_add(1),
             replay: self.replay.as_ref().is_some_and(|replay| replay.contains(position)),
         })
     }
 
     /// Takes back a recorded start that has not begun.
     pub(super) fn put_back(&mut self, id: SlotId) {
+        self.unbegin(id);
         let Some(slot) = self.slots.get_mut(id) else { return };
         slot.stage = Stage::Ready;
-        let (position, handler) = (slot.position(), slot.handler);
-        self.pending.start_ended(position);
+        let handler = slot.handler;
         self.pending.soon();
         self.held_part_changed(id);
         self.ready[handler].push_front(id);

@@ -1,8 +1,8 @@
 use std::{sync::Arc, time::Duration};
 
 use evento_core::{
-    Position, RecordedEvent,
-    store::{DeadEvent, WhyHeld},
+    Position,
+    store::{DeadEvent, DeadPosition, Selection, WhyHeld},
 };
 
 use super::{
@@ -93,8 +93,11 @@ impl Engine {
     /// How many more events that were read again may be in memory: with an attempt that never returns under every permit
     /// there is still room for another aggregate's.
     fn room_again(&self) -> usize {
-        let capacity: usize = self.uses.iter().map(|used| used.limits.capacity).sum();
-        ((capacity + 1) * AT_ONCE).saturating_sub(self.again)
+        ((self.capacity() + 1) * AT_ONCE).saturating_sub(self.again)
+    }
+
+    fn capacity(&self) -> usize {
+        self.uses.iter().map(|used| used.limits.capacity).sum()
     }
 
     /// Asks for the held events whose turn it is.
@@ -116,6 +119,8 @@ impl Engine {
         {
             room = self.room_again();
         }
+        // So many are read side by side at the most.
+        let max_bytes = self.config.max_bytes / (self.capacity() + 1);
         for _ in 0..self.lanes.aside.len() {
             if room == 0 {
                 return;
@@ -146,6 +151,7 @@ impl Engine {
                 after: aside.after,
                 until,
                 max,
+                max_bytes,
             });
             room -= max;
         }
@@ -185,9 +191,12 @@ impl Engine {
         }
     }
 
-    /// The events and letters that `Read::Aggregate` asked for.
-    pub(crate) fn drained(&mut self, read: &Read, events: Vec<Arc<RecordedEvent>>, letters: &[DeadEvent], now: Now) {
-        let Some((lane, until, whole)) = self.asked(read) else { return };
+    /// The events and letters that `Read::Aggregate` asked for, as far as was looked.
+    pub(crate) fn drained(&mut self, read: &Read, found: Selection, letters: &[DeadPosition], now: Now) {
+        let Some((lane, asked_until, whole)) = self.asked(read) else { return };
+        let Selection { events, scanned_to } = found;
+        let until = asked_until.min(scanned_to);
+        let whole = whole && until == asked_until;
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         let Some(aside) = &mut of_lane.aside else { return };
         aside.read = ReadState::Wanted;
@@ -198,6 +207,7 @@ impl Engine {
             return;
         }
         if let Some(letter) = aside.redriven.as_ref().map(|letter| letter.position)
+            && letter <= until
             && events.first().is_none_or(|event| event.position() != letter)
         {
             // The log holds the event no more, or no handler takes it any more.
@@ -332,66 +342,5 @@ impl Engine {
                 self.pending.hold(held);
             }
         }
-    }
-
-    // ---- dead events that are handled again
-
-    /// Has a dead event handled again, then what is parked behind it.
-    pub(super) fn redrive(&mut self, letter: DeadEvent) {
-        let hash = letter.aggregate.key_hash();
-        let identity = Identity::Aggregate(letter.aggregate.clone());
-        let after = letter.position.just_before();
-        let aside = Aside { released: true, changed: false, redriven: Some(letter), ..Aside::new(after) };
-        self.set_aside(identity, hash, aside);
-    }
-
-    /// The event of a letter that parks nothing.
-    pub(crate) fn redriven(&mut self, position: Position, event: Option<Arc<RecordedEvent>>, now: Now) {
-        let Some(letter) = self.requests.alone(position) else { return };
-        let handler = event.as_ref().and_then(|event| self.config.routes.get(event.name()));
-        let (Some(event), Some(handler)) = (event, handler) else {
-            self.letter_failed(position);
-            return;
-        };
-        let ordered = !matches!(self.config.policies[handler].run, Run::Executor { ordered: false, .. });
-        let (hash, mut slot) = (event.key_hash(), Slot::new(Arc::clone(&event), handler, Origin::Redriven));
-        slot.redrive(&letter);
-        let lane = match self.lanes.find(hash, event.aggregate()) {
-            _ if !ordered => None,
-            Found::Lane(lane) => Some(lane),
-            Found::None => Some(self.lanes.open(Identity::Event(event), hash)),
-            Found::Collision => {
-                self.letter_failed(position);
-                return;
-            }
-        };
-        let id = self.occupy(slot);
-        if lane.is_none_or(|lane| self.enqueue(lane, id)) {
-            self.make_ready(id, now, false);
-        }
-    }
-
-    /// Gives up a dead event's being handled again; an attempt that runs ends as it ends.
-    pub(super) fn abandon(&mut self, letter: Position) {
-        let found = self.slots.iter().find(|slot| slot.origin == Origin::Redriven && slot.position() == letter);
-        if found.is_some_and(|slot| matches!(slot.stage, Stage::Running | Stage::Recording | Stage::Dying)) {
-            return;
-        }
-        let lane = found.and_then(|slot| slot.lane).or_else(|| self.lanes.redriving(letter));
-        // One that parks nothing may stand among live events: it is handled all the same.
-        if let Some(lane) = lane.filter(|lane| self.has_held_dead(*lane, letter)) {
-            self.drop_lane(lane);
-        }
-    }
-
-    /// The event of the lane's head is handled: its key waits from the next event on.
-    pub(super) fn released(&mut self, lane: LaneId, position: Position) {
-        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
-        let aggregate = of_lane.identity.aggregate().to_owned();
-        if let Some(aside) = &mut of_lane.aside {
-            aside.changed = true;
-        }
-        let held = self.keys.change(aggregate, position.just_after(), WhyHeld::Waiting);
-        self.pending.hold(held);
     }
 }

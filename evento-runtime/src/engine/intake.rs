@@ -1,9 +1,12 @@
-use std::{ops::Bound, sync::Arc};
+use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
-use evento_core::{OnDead, Position, RecordedEvent, store::WhyHeld};
+use evento_core::{
+    OnDead, Position, RecordedEvent,
+    store::{Selection, WhyHeld},
+};
 
 use super::{
-    Engine, Mutant, Now, OutOfOrder, Read, Run,
+    Engine, Mutant, Now, Read, Run,
     lane::{Aside, Found, Identity},
     slot::{Origin, Slot},
 };
@@ -18,40 +21,43 @@ enum Intake {
 
 impl Engine {
     /// Takes in what there is room for, and wakes what is due.
-    ///
-    /// # Errors
-    /// [`OutOfOrder`] where the source cannot be trusted.
-    pub(crate) fn admit(&mut self, now: Now) -> Result<(), OutOfOrder> {
+    pub(crate) fn admit(&mut self, now: Now) {
         self.advance_requests();
         self.settle_written(now);
         self.wake_due(now);
         self.forget_passed_starts();
         // Behind an inline event nothing is even looked at: what is open needs no name while the checkpoint is below it.
         while self.admits(now) && (self.barrier.is_none() || self.mutant(Mutant::OneSidedBarrier)) {
-            let Some(event) = self.peek()? else { break };
+            let Some(event) = self.peek() else { break };
             match self.take_in(&event, now) {
-                Intake::Taken => self.advance(&event)?,
+                Intake::Taken => self.advance(&event),
                 Intake::Full => break,
             }
         }
-        Ok(())
     }
 
     pub(super) fn admits(&self, now: Now) -> bool {
         !self.paused && !self.stopping && !self.pending.holds_admission(now.since_start)
     }
 
-    /// The stream's next event: what was open first, then the pages.
-    fn peek(&mut self) -> Result<Option<Arc<RecordedEvent>>, OutOfOrder> {
+    /// The stream's next event: what was open first, then the pages. None follows one that is out of order.
+    fn peek(&mut self) -> Option<Arc<RecordedEvent>> {
         if let Some(event) = self.recovered.front() {
-            return Ok(Some(Arc::clone(event)));
+            return Some(Arc::clone(event));
         }
-        if self.recovering || !self.to_recover.is_empty() {
-            return Ok(None);
+        if self.recovering || !self.to_recover.is_empty() || self.out_of_order.is_some() {
+            return None;
         }
         while let Some(page) = self.pages.front() {
             if let Some(event) = page.events.get(self.cursor) {
-                return Ok(Some(Arc::clone(event)));
+                if event.position() != self.checked
+                    && let Err(out_of_order) = self.order.check(event, self.admitted)
+                {
+                    self.out_of_order = Some(out_of_order);
+                    return None;
+                }
+                self.checked = event.position();
+                return Some(Arc::clone(event));
             }
             let (from, to) = (self.admitted, page.scanned_to);
             self.forget_retries_between(from, to);
@@ -60,20 +66,18 @@ impl Engine {
             self.pages.pop_front();
             self.cursor = 0;
         }
-        Ok(None)
+        None
     }
 
-    fn advance(&mut self, event: &RecordedEvent) -> Result<(), OutOfOrder> {
+    fn advance(&mut self, event: &RecordedEvent) {
         if self.recovered.front().is_some_and(|front| front.position() == event.position()) {
             self.recovered.pop_front();
             self.unrecovered.remove(&event.position());
         } else {
-            self.order.check(event)?;
             self.forget_retries_between(self.admitted, event.position().just_before());
             self.admitted = event.position();
             self.cursor += 1;
         }
-        Ok(())
     }
 
     fn take_in(&mut self, event: &Arc<RecordedEvent>, now: Now) -> Intake {
@@ -281,12 +285,21 @@ impl Engine {
         self.requests.ask(out);
     }
 
-    /// The events that `Read::At` asked for; `asked` are settled where the log holds none.
-    pub(crate) fn recovered(&mut self, asked: &[Position], events: Vec<Arc<RecordedEvent>>, now: Now) {
+    /// The events that `Read::At` asked for. Those of `asked` that were looked at are settled where the log holds none,
+    /// the others are asked for again.
+    pub(crate) fn recovered(&mut self, asked: &[Position], found: Selection, now: Now) {
+        let Selection { events, scanned_to } = found;
         let returning = asked.first().is_some_and(|position| self.returning.contains(position));
-        let mut missing: Vec<_> = asked.to_vec();
-        missing.retain(|position| events.iter().all(|event| event.position() != *position));
-        for position in missing {
+        let (looked_at, not_yet): (Vec<_>, Vec<_>) = asked.iter().partition(|position| **position <= scanned_to);
+        for position in not_yet.into_iter().rev() {
+            if returning {
+                self.returning.remove(&position);
+            } else {
+                self.to_recover.push_front(position);
+            }
+        }
+        let at: BTreeSet<_> = events.iter().map(|event| event.position()).collect();
+        for position in looked_at.into_iter().filter(|position| !at.contains(position)) {
             self.counts.skipped += 1;
             self.unrecovered.remove(&position);
             self.off_slot.remove(&position);

@@ -17,15 +17,14 @@ pub(crate) struct Keys {
 #[derive(Debug)]
 struct Entry {
     held: HeldKey,
-    /// The newest event that this process kept back.
+    /// The newest event that this process kept back; what was kept back before is at or below the frontier.
     newest: Position,
 }
 
 impl Keys {
     /// Holds a key, in place of what was known of it.
     pub(crate) fn hold(&mut self, held: HeldKey) {
-        // `from` may be a bound above everything that has been taken in.
-        let newest = self.release(&held.aggregate).unwrap_or(held.from.just_before());
+        let newest = self.release(&held.aggregate).unwrap_or(Position::BEGINNING);
         match held.why {
             WhyHeld::Dead => self.dead += 1,
             WhyHeld::Waiting | WhyHeld::Retrying => {

@@ -139,6 +139,13 @@ impl Pending {
         self.soon()
     }
 
+    /// A recorded start that is not one any more, of an event at which processes died before.
+    pub(crate) fn start_put_back(&mut self, position: Position, key_hash: u64, crashes: u32) {
+        if self.recorded.contains(&position) {
+            self.starts.insert(position, Some(Started { position, key_hash, crashes }));
+        }
+    }
+
     pub(crate) fn start_ended(&mut self, position: Position) {
         if self.recorded.remove(&position) {
             self.starts.insert(position, None);

@@ -81,7 +81,7 @@ impl Engine {
         if let (Some(stored), Some(slot)) = (stored, self.slots.get_mut(id))
             && slot.tried.is_none()
         {
-            let due = slot.recall(&stored, now);
+            let due = slot.recall(&stored, &self.config.policies[slot.handler], now);
             if due > now.since_start {
                 self.wait_until(id, due);
                 return;

@@ -218,7 +218,7 @@ impl Engine {
             return;
         }
         run.letter = None;
-        run.request.done += 1;
+        run.request.done = run.request.done.saturating_add(1);
         run.request.at = position;
         self.pending.progress(run.progress(false));
     }
@@ -227,7 +227,7 @@ impl Engine {
     pub(super) fn letter_failed(&mut self, position: Position) {
         let Some(run) = self.requests.run.as_mut().filter(|run| run.letter == Some(position)) else { return };
         run.letter = None;
-        run.request.failed += 1;
+        run.request.failed = run.request.failed.saturating_add(1);
         run.request.at = position;
         self.pending.progress(run.progress(false));
     }

@@ -21,7 +21,7 @@ impl Engine {
                 self.counts.handled += 1;
                 self.breakers[handler].succeeded();
             }
-            Outcome::Failed(_) | Outcome::CutOff => self.pending.start_ended(slot.event.position()),
+            Outcome::Failed(_) | Outcome::CutOff => self.unbegin(id),
         }
         if let Run::Executor { index, .. } = self.config.policies[handler].run {
             if last && !(failed && self.mutant(Mutant::PermitLeakedOnFailure)) {
@@ -185,6 +185,17 @@ impl Engine {
             self.crashes.remove(&position);
         }
         self.pending.start_ended(position);
+    }
+
+    /// What was recorded of the event's start is as before it. The count of deaths is that of *earlier* starts, so what
+    /// is stored is one less than what the next process that finds it so will count.
+    pub(super) fn unbegin(&mut self, id: SlotId) {
+        let Some(slot) = self.slots.get(id) else { return };
+        let position = slot.position();
+        match self.crashes.get(&position) {
+            Some(died) => self.pending.start_put_back(position, died.key_hash, died.crashes.saturating_sub(1)),
+            None => self.pending.start_ended(position),
+        }
     }
 
     /// Gives the event up: it settles once letter and held key are stored.

@@ -110,7 +110,7 @@ impl Slot {
     }
 
     /// Takes over what is stored of its attempts. Answers when the next is due.
-    pub(super) fn recall(&mut self, stored: &StoredRetry, now: Now) -> Duration {
+    pub(super) fn recall(&mut self, stored: &StoredRetry, policy: &Policy, now: Now) -> Duration {
         self.tried = Some(Box::new(Tried {
             attempts: stored.attempts,
             spent: stored.spent,
@@ -118,7 +118,8 @@ impl Slot {
             cause: Vec::new(),
         }));
         let wait = stored.not_before.0.saturating_sub(now.wall.0).max(0);
-        now.since_start + Duration::from_micros(wait.unsigned_abs())
+        // Longer than any delay only where the wall clock was set back since, or the row was altered.
+        now.since_start + Duration::from_micros(wait.unsigned_abs()).min(policy.backoff.longest())
     }
 
     /// Takes up a dead event with a fresh budget.

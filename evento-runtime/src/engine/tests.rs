@@ -1,12 +1,13 @@
 //! The engine under a seeded driver: a model log and store, failures of every class, crashes and lost answers.
 
 mod mended;
+mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use evento_core::{
     Aggregate, Fault, RecordedParts, Sequence,
-    store::{HeldKey, RequestState, Started, WhyHeld},
+    store::{DeadPosition, HeldKey, RequestState, Selection, Started, WhyHeld},
 };
 
 use super::*;
@@ -162,11 +163,13 @@ impl World {
         Page { head, ..page }
     }
 
-    fn answer(&self, engine: &mut Engine, read: Read) {
+    fn answer(&mut self, engine: &mut Engine, read: Read) {
         match read.clone() {
             Read::At(asked) => {
                 let events = self.log.iter().filter(|event| asked.contains(&event.position()));
-                engine.recovered(&asked, events.map(Arc::clone).collect(), self.now);
+                let events = events.map(Arc::clone).collect();
+                let scanned_to = asked.last().copied().unwrap_or_default();
+                engine.recovered(&asked, Selection { events, scanned_to }, self.now);
             }
             Read::Aggregate { ref aggregate, after, until, .. } => {
                 let of = |event: &&Arc<RecordedEvent>| {
@@ -175,10 +178,19 @@ impl World {
                         && event.position() > after
                         && event.position() <= until
                 };
-                let events = self.log.iter().filter(of).take(3).map(Arc::clone).collect();
+                let mut events: Vec<_> = self.log.iter().filter(of).take(3).map(Arc::clone).collect();
+                let mut scanned_to = events.get(2).map_or(until, |third| third.position());
+                // Cut short by a bound on bytes, or on letters, which may leave no event at all.
+                match self.random.below(6) {
+                    0 if events.len() > 1 => scanned_to = events[0].position(),
+                    1 => scanned_to = after.just_after().min(scanned_to),
+                    _ => {}
+                }
+                events.retain(|event| event.position() <= scanned_to);
                 let letters = self.stored.letters.values().filter(|letter| letter.aggregate == *aggregate);
-                let letters: Vec<_> = letters.cloned().collect();
-                engine.drained(&read, events, &letters, self.now);
+                let dead = letters.map(|it| DeadPosition { position: it.position, parks: it.parks });
+                let dead: Vec<_> = dead.filter(|it| it.position <= scanned_to).collect();
+                engine.drained(&read, Selection { events, scanned_to }, &dead, self.now);
             }
             Read::Letter(position) => {
                 let event = self.log.iter().find(|event| event.position() == position);
@@ -220,11 +232,12 @@ impl World {
     /// Runs one life of a process. Answers whether it came to the end of the log with everything settled.
     fn live(&mut self, clean: bool, steps: u32, healthy: bool, requests: &[StoredRequest]) -> bool {
         let head = self.log.last().unwrap().position();
-        let mut engine = Engine::new(Self::config(), self.stored.load(), (!clean).then_some(head), self.now);
+        let taking = Taking { guard_until: (!clean).then_some(head), died: !clean, memory: Memory::default() };
+        let mut engine = Engine::new(Self::config(), self.stored.load(), taking, self.now);
         engine.requests(requests);
         let (mut running, mut writing, mut out) = (None::<Job>, None::<Commit>, Output::default());
         for _ in 0..steps {
-            engine.admit(self.now).unwrap();
+            engine.admit(self.now);
             engine.dispatch(self.now, &mut out);
             if let Some(commit) = out.commit.take() {
                 assert!(writing.replace(commit).is_none(), "one write at a time");

@@ -3,7 +3,7 @@ use std::fmt;
 use evento_core::{Position, store::Revision};
 
 use super::{
-    Counts, Engine, Failing,
+    Counts, Engine, Failing, OutOfOrder,
     slot::{Origin, Slot, Stage},
 };
 
@@ -47,6 +47,17 @@ impl Engine {
     pub(crate) fn failing(&self) -> Option<Failing> {
         let failed = self.slots.iter().filter(|slot| slot.tried.is_some() && slot.attempts() > 0);
         failed.min_by_key(|slot| slot.position())?.failing()
+    }
+
+    /// Why nothing more is handed over.
+    pub(crate) fn out_of_order(&self) -> Option<&OutOfOrder> {
+        self.out_of_order.as_ref()
+    }
+
+    /// Whether the next to take the claim is to record starts too: not everything up to the head as of an unclean taking
+    /// is settled yet, or processes died at an event that is not.
+    pub(crate) fn guards(&self) -> bool {
+        !self.crashes.is_empty() || self.settled_to() < self.guard_until
     }
 
     pub(crate) fn is_paused(&self) -> bool {

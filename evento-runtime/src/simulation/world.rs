@@ -19,10 +19,10 @@ use std::{
 
 use evento_core::{
     ConsumerKey, Fault, Position,
-    store::{Commit, Page, Revision, Target},
+    store::{Commit, DeadPosition, Page, Revision, Selection, Target},
 };
 
-use self::entry::{Entry, Returns, What};
+use self::entry::{Entry, Found, Returns, What};
 use super::{
     Options,
     bits::Bits,
@@ -32,7 +32,9 @@ use super::{
     store::{Applied, ModelStore, wall},
 };
 use crate::{
-    engine::{Engine, Failure, FailureKind, Job, Now, Outcome, Output, Read, Redelivery, SlotId, Start},
+    engine::{
+        Engine, Failure, FailureKind, Job, Memory, Now, Outcome, Output, Read, Redelivery, SlotId, Start, Taking,
+    },
     executor::{Grant, Permits},
 };
 
@@ -78,6 +80,8 @@ struct Consumer<'s> {
     store: ModelStore,
     history: History<'s>,
     process: Option<Process>,
+    /// Whether the next process is to record starts before they run.
+    guards: bool,
     /// What each handler depends on is down until then.
     down_until: Vec<u64>,
 }
@@ -124,6 +128,7 @@ impl<'s> World<'s> {
             store: ModelStore::default(),
             history: History::new(&scenario.log, component, &scenario.executors),
             process: None,
+            guards: false,
             down_until: vec![0; component.handlers.len()],
         });
         Self {
@@ -226,8 +231,9 @@ impl<'s> World<'s> {
             });
             let grants = grants.collect();
             let now = Now { since_start: Duration::ZERO, wall: wall(self.now) };
-            let guard = (!clean).then_some(head);
-            let mut engine = Engine::new(component.config.clone(), consumer.store.load(), guard, now);
+            let guards = consumer.guards;
+            let taking = Taking { guard_until: guards.then_some(head), died: guards, memory: Memory::default() };
+            let mut engine = Engine::new(component.config.clone(), consumer.store.load(), taking, now);
             engine.requests(&consumer.store.open_requests());
             consumer.process = Some(Process {
                 engine,
@@ -292,8 +298,9 @@ impl<'s> World<'s> {
             {
                 return Err("a consumer that has stopped still holds permits".to_owned());
             }
-            consumer.process = None;
-            consumer.history.restart(&consumer.store, clean, head)?;
+            let process = consumer.process.take();
+            consumer.guards = !clean || process.is_some_and(|process| process.engine.guards());
+            consumer.history.restart(&consumer.store, clean, consumer.guards.then_some(head))?;
         }
         match self.permits.iter().find(|permits| permits.in_use() > 0) {
             Some(permits) => Err(format!("permits are gone: {permits:?}")),

@@ -1,6 +1,11 @@
 //! Who this process is, and whether another of this host is dead.
 
 use evento_core::store::{Owner, ProcessIdentity};
+#[cfg(target_os = "linux")]
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 use uuid::Uuid;
 
 /// An owner for claims of this process: another at each call, so that two starts in one process are told apart.
@@ -57,11 +62,28 @@ fn state(pid: u32) -> State {
         Ok(stat) => parse_stat(&stat),
         // A process that ends between opening and reading answers ESRCH.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(3) => {
-            // Without /proc itself nothing is known.
-            if std::path::Path::new("/proc/self/stat").exists() { State::Gone } else { State::Unknown }
+            without_entry(signal(pid))
         }
         Err(_) => State::Unknown,
     }
+}
+
+/// What a process is that `/proc` does not show: a mount with `hidepid` hides the living of other users, so only what a
+/// signal would find tells.
+#[cfg(target_os = "linux")]
+fn without_entry(signal: Result<(), Errno>) -> State {
+    match signal {
+        Err(Errno::SRCH) => State::Gone,
+        // It takes signals, or is somebody's who may not be sent any.
+        Ok(()) | Err(_) => State::Unknown,
+    }
+}
+
+/// What sending it a signal would answer; none is sent.
+#[cfg(target_os = "linux")]
+fn signal(pid: u32) -> Result<(), Errno> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::INVAL)?;
+    test_kill_process(pid)
 }
 
 /// Field 3 is the state, field 22 the start in clock ticks since boot; the name in field 2 may hold anything.
@@ -144,6 +166,23 @@ mod tests {
         }
         child.wait().expect("waits");
         assert!(is_dead(&process));
+    }
+
+    #[test]
+    fn a_process_that_proc_hides_is_dead_only_if_no_signal_would_find_it() {
+        assert!(matches!(without_entry(Err(Errno::SRCH)), State::Gone));
+        for found in [Ok(()), Err(Errno::PERM), Err(Errno::INVAL)] {
+            assert!(matches!(without_entry(found), State::Unknown), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_signal_finds_the_living_and_misses_the_dead() {
+        assert_eq!(signal(std::process::id()), Ok(()));
+        let mut child = Command::new("true").spawn().expect("spawns");
+        child.wait().expect("waits");
+        assert_eq!(signal(child.id()), Err(Errno::SRCH));
+        assert_eq!(signal(0), Err(Errno::INVAL), "0 would be this group of processes");
     }
 
     /// On memory and on SQLite, a claim of a dead process of this host is taken at once, and uncleanly.

@@ -9,6 +9,7 @@ mod connection;
 mod consumer;
 mod dead_event;
 mod log;
+mod number;
 mod queue;
 mod request;
 mod schema;

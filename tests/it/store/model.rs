@@ -24,7 +24,9 @@ enum Step {
     Claim {
         by: u8,
     },
-    Release,
+    Release {
+        clean: bool,
+    },
     /// Under the present claim, or the one before.
     Commit {
         stale: bool,
@@ -76,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (prop::option::weighted(0.3, 0..4_u64), events).prop_map(|(expected, events)| Step::Append { expected, events }),
         1 => (0..2_u8).prop_map(|by| Step::Claim { by }),
-        1 => Just(Step::Release),
+        1 => any::<bool>().prop_map(|clean| Step::Release { clean }),
         6 => (prop::bool::weighted(0.1), prop_oneof![9 => Just(0), 1 => Just(1_u64)], change())
             .prop_map(|(stale, behind, change)| Step::Commit { stale, behind, change }),
         1 => (0..12_u64).prop_map(|to| Step::Reset { to }),
@@ -121,8 +123,8 @@ impl Side {
                 ClaimOutcome::Held { owner, .. } => format!("held by {owner}"),
                 ClaimOutcome::StandBack { .. } => unreachable!("all have the same names"),
             },
-            Step::Release => match self.claims.last() {
-                Some(claim) => shown(self.store.release(claim.clone()).await),
+            Step::Release { clean } => match self.claims.last() {
+                Some(claim) => shown(self.store.release(claim.clone(), *clean).await),
                 None => String::new(),
             },
             Step::Commit { stale, behind, change } => {

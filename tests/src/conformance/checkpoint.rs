@@ -103,7 +103,7 @@ pub async fn e11_a_stale_epoch_never_writes(fixture: Fixture) {
     assert_eq!((state.revision, state.frontier), (Revision(2), Position::new(50)));
     assert!(state.open.is_empty());
     assert_eq!(store.dead_depth(orders()).await.expect("counts"), 0);
-    store.release(current.clone()).await.expect("releases");
+    store.release(current.clone(), true).await.expect("releases");
     let refused = store.commit(current, commit(2, 51)).await.expect_err("was let go");
     assert!(matches!(refused, CommitError::Fenced), "{refused:?}");
 }
@@ -147,11 +147,11 @@ pub async fn b46_a_new_claim_reads_what_the_last_one_wrote(fixture: Fixture) {
     let store = fixture.open_registered().await;
     let first = take(&*store, "a").await;
     store.commit(first.clone(), commit(0, 10)).await.expect("commits");
-    store.release(first).await.expect("releases");
+    store.release(first, true).await.expect("releases");
     let second = take(&*store, "b").await;
     assert_eq!(load(&*store, &second).await.frontier, Position::new(10));
     store.commit(second.clone(), Commit { opened: positions(&[15]), ..commit(1, 20) }).await.expect("commits");
-    store.release(second).await.expect("releases");
+    store.release(second, true).await.expect("releases");
     let third = take(&*store, "a").await;
     let state = load(&*store, &third).await;
     assert_eq!((state.revision, state.frontier, state.open), (Revision(2), Position::new(20), positions(&[15])));
@@ -244,7 +244,7 @@ pub async fn b74_a_skip_is_a_completion(fixture: Fixture) {
     let store = fixture.open_registered().await;
     let claim = take(&*store, "a").await;
     store.commit(claim.clone(), commit(0, 500_000)).await.expect("commits");
-    store.release(claim).await.expect("releases");
+    store.release(claim, true).await.expect("releases");
     let claim = take(&*store, "b").await;
     assert_eq!(load(&*store, &claim).await.frontier, Position::new(500_000));
 }

@@ -1,8 +1,8 @@
 //! Rules of claims.
 
 use evento_core::{
-    Segment,
-    store::{ClaimOutcome, ClaimRequest, CommitError, Epoch, StoreError},
+    Position, Segment,
+    store::{ClaimOutcome, ClaimRequest, CommitError, Epoch, Reset, StoreError},
 };
 use tokio::time::sleep;
 
@@ -30,7 +30,7 @@ pub async fn every_taking_raises_the_epoch(fixture: Fixture) {
         let (claim, clean) = take_for(&*store, name, LONG).await;
         assert!(claim.epoch > last && clean);
         last = claim.epoch;
-        store.release(claim).await.expect("releases");
+        store.release(claim, true).await.expect("releases");
     }
 }
 
@@ -42,7 +42,7 @@ pub async fn a_claim_that_ran_out_is_taken_over_uncleanly(fixture: Fixture) {
     let (second, clean) = take_for(&*store, "b", LONG).await;
     assert!(second.epoch > first.epoch);
     assert!(!clean);
-    store.release(second).await.expect("releases");
+    store.release(second, true).await.expect("releases");
     assert!(take_for(&*store, "c", LONG).await.1, "b let it go by itself");
 }
 
@@ -55,7 +55,7 @@ pub async fn b48_renewal_is_by_owner_and_epoch(fixture: Fixture) {
     let unknown = evento_core::store::Claim { consumer: consumer("nobody"), ..claim.clone() };
     let lost = store.renew(vec![foreign.clone(), claim.clone(), stale.clone(), unknown.clone()], LONG).await;
     assert_eq!(lost.expect("answers"), [foreign, stale, unknown]);
-    store.release(claim.clone()).await.expect("releases");
+    store.release(claim.clone(), true).await.expect("releases");
     assert_eq!(store.renew(vec![claim.clone()], LONG).await.expect("answers"), [claim]);
 }
 
@@ -100,13 +100,34 @@ pub async fn asking_again_after_an_unclean_taking_is_still_unclean(fixture: Fixt
     assert!(!take_for(&*store, "b", LONG).await.1);
 }
 
+/// Who let it go knows of a process that may have died in a handler: the next holder, and only that, is told.
+pub async fn a_claim_let_go_uncleanly_is_taken_uncleanly(fixture: Fixture) {
+    let store = fixture.open_registered().await;
+    let claim = take(&*store, "a").await;
+    store.release(claim.clone(), false).await.expect("releases");
+    store.release(claim, true).await.expect("is its no more: says nothing");
+    store.close().await;
+    let store = fixture.open().await;
+    let (claim, clean) = take_for(&*store, "b", LONG).await;
+    assert!(!clean);
+    store.release(claim, true).await.expect("releases");
+    let (claim, clean) = take_for(&*store, "c", LONG).await;
+    assert!(clean, "b said that it was");
+    // What is kept of a taking outlives a reset.
+    store.release(claim, false).await.expect("releases");
+    let claim = take(&*store, "d").await;
+    let reset = Reset { claim, to: Position::BEGINNING, time_to_live: LONG };
+    store.reset(reset).await.expect("resets");
+    assert!(!take_for(&*store, "d", LONG).await.1);
+}
+
 /// A release that comes late lets nobody else's claim go.
 pub async fn releasing_anothers_claim_does_nothing(fixture: Fixture) {
     let store = fixture.open_registered().await;
     let (first, _) = take_for(&*store, "a", SHORT).await;
     sleep(SHORT * 2).await;
     let second = take(&*store, "b").await;
-    store.release(first).await.expect("is no error");
+    store.release(first, true).await.expect("is no error");
     load(&*store, &second).await;
     let outcome = store.claim(request_by("c", LONG)).await.expect("answers");
     assert!(matches!(outcome, ClaimOutcome::Held { .. }), "{outcome:?}");
@@ -123,12 +144,12 @@ pub async fn b53_who_lacks_a_stored_name_stands_back_for_one_that_has_it(fixture
     let holder = take(&*store, "holder").await;
     let outcome = store.claim(with_names("new", &["paid", "placed", "shipped"], LONG)).await.expect("answers");
     assert!(matches!(outcome, ClaimOutcome::Held { .. }), "{outcome:?}");
-    store.release(holder).await.expect("releases");
+    store.release(holder, true).await.expect("releases");
     let outcome = store.claim(with_names("old", &["placed"], LONG)).await.expect("answers");
     assert_eq!(outcome, ClaimOutcome::StandBack { owner: owner("new"), lacking: texts(&["paid"]) });
     let outcome = store.claim(with_names("new", &["paid", "placed"], LONG)).await.expect("answers");
     let ClaimOutcome::Taken { claim, clean: true } = outcome else { unreachable!("new has them all: {outcome:?}") };
-    store.release(claim).await.expect("releases");
+    store.release(claim, true).await.expect("releases");
     // It no longer waits, and nobody else has the names: an old process is better than none.
     let outcome = store.claim(with_names("old", &["placed"], LONG)).await.expect("answers");
     assert!(matches!(outcome, ClaimOutcome::Taken { .. }), "{outcome:?}");
@@ -140,7 +161,7 @@ pub async fn nobody_stands_back_for_one_that_stopped_asking(fixture: Fixture) {
     store.register(vec![super::registration(&["paid", "placed"])]).await.expect("registers");
     let holder = take(&*store, "holder").await;
     store.claim(with_names("new", &["paid", "placed"], SHORT)).await.expect("answers");
-    store.release(holder).await.expect("releases");
+    store.release(holder, true).await.expect("releases");
     sleep(SHORT * 2).await;
     let outcome = store.claim(with_names("old", &["placed"], LONG)).await.expect("answers");
     assert!(matches!(outcome, ClaimOutcome::Taken { clean: true, .. }), "{outcome:?}");
@@ -156,7 +177,7 @@ pub async fn b129_claims_are_listed(fixture: Fixture) {
     let held = store.claims("shop".to_owned()).await.expect("lists");
     assert_eq!(held[0].epoch, claim.epoch);
     assert_eq!(held[0].owner.as_ref().map(|(owner, _)| owner), Some(&owner("a")));
-    store.release(claim.clone()).await.expect("releases");
+    store.release(claim.clone(), true).await.expect("releases");
     let released = store.claims("shop".to_owned()).await.expect("lists");
     assert_eq!((released[0].epoch, &released[0].owner), (claim.epoch, &None));
     assert!(store.claims("another".to_owned()).await.expect("lists").is_empty());

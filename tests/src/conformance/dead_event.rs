@@ -104,6 +104,32 @@ pub async fn letters_are_filtered_by_every_part(fixture: Fixture) {
     }
 }
 
+/// Where letters are: as listed, so many at most.
+pub async fn positions_of_letters_are_read_without_what_is_in_them(fixture: Fixture) {
+    let store = fixture.open_registered().await;
+    let claim = take(&*store, "a").await;
+    let dead = [(9, "a"), (2, "a"), (4, "b"), (300, "a"), (5, "a")]
+        .map(|(at, id)| DeadEvent { parks: at != 5, ..letter(at, id) });
+    let dead = dead.to_vec();
+    store.commit(claim, Commit { dead, ..commit(0, 300) }).await.expect("commits");
+    let aggregate = Some(order("a"));
+    let after = Position::new(2);
+    let cases = [
+        (all(), &[2, 4, 5, 9, 300][..]),
+        (DeadFilter { aggregate: aggregate.clone(), ..all() }, &[2, 5, 9, 300]),
+        (DeadFilter { aggregate: aggregate.clone(), after, limit: 2, ..all() }, &[5, 9]),
+        (DeadFilter { aggregate: Some(order("c")), ..all() }, &[]),
+    ];
+    for (filter, expected) in cases {
+        let found = store.dead_positions(orders(), filter.clone()).await.expect("reads");
+        let listed = store.dead_events(orders(), filter.clone()).await.expect("lists").letters;
+        assert!(listed.iter().map(|it| (it.position, it.parks)).eq(found.iter().map(|it| (it.position, it.parks))));
+        let at: Vec<_> = found.iter().map(|it| it.position).collect();
+        assert_eq!(at, positions(expected), "{filter:?}");
+    }
+    assert!(store.dead_positions(consumer("nobody"), all()).await.expect("reads").is_empty());
+}
+
 /// A letter stays until a commit ends it.
 pub async fn e3_a_letter_goes_when_the_commit_says_so(fixture: Fixture) {
     let store = fixture.open_registered().await;

@@ -7,10 +7,15 @@ use std::sync::{
 
 use evento_core::{
     NewEvent, Position, Segment, Sequence, key_hash,
-    store::{Append, AppendError, Appended, Expected, Filter, Head, ReadAggregate, StoreError},
+    store::{Append, AppendError, Appended, Expected, Filter, Head, ReadAggregate, ReadAt, StoreError},
 };
 
 use super::{Fixture, any, event, fill, filter, ids, order, page, read_after};
+
+/// The events at these positions, with bounds too large to matter, but for the payload's.
+fn at(positions: &[Position]) -> ReadAt {
+    ReadAt { positions: positions.to_vec(), max_bytes: usize::MAX, max_payload: 100 }
+}
 
 /// Every part of an event comes back as it went in, with the place and time the log gave it.
 pub async fn appended_events_are_read_back_whole(fixture: Fixture) {
@@ -20,8 +25,8 @@ pub async fn appended_events_are_read_back_whole(fixture: Fixture) {
         .in_context("other");
     let appended = store.append(any(vec![given])).await.expect("appends");
     assert_eq!(appended.appended, 1);
-    let read = store.read_at(vec![appended.position], 100).await.expect("reads");
-    let [found] = &read[..] else { unreachable!("one event at {}, not {read:?}", appended.position) };
+    let read = store.read_at(at(&[appended.position])).await.expect("reads");
+    let [found] = &read.events[..] else { unreachable!("one event at {}, not {read:?}", appended.position) };
     assert_eq!(found.position(), appended.position);
     assert!(found.position() > Position::BEGINNING);
     assert_eq!((found.id(), found.name(), found.context()), ("e-1", "placed", "other"));
@@ -273,19 +278,20 @@ pub async fn b92_an_oversize_payload_stays_in_the_log(fixture: Fixture) {
     let seen: Vec<_> = page.events.iter().map(|event| (event.payload().len(), event.oversize())).collect();
     assert_eq!(seen, [(100, None), (0, Some(101)), (0, Some(300_000))]);
     assert_eq!(page.events[1].name(), "placed", "the rest of it is there");
-    let places = page.events.iter().map(|event| event.position()).collect();
-    let at = store.read_at(places, 100).await.expect("reads");
-    assert_eq!(at[2].oversize(), Some(300_000));
+    let places: Vec<_> = page.events.iter().map(|event| event.position()).collect();
+    let found = store.read_at(at(&places)).await.expect("reads");
+    assert_eq!(found.events[2].oversize(), Some(300_000));
     let read = ReadAggregate {
         aggregate: order("a"),
         after: Position::BEGINNING,
         until: page.head,
         filter: filter(&["placed"]),
         max_events: 10,
+        max_bytes: usize::MAX,
         max_payload: 300_000,
     };
     let whole = store.read_aggregate(read).await.expect("reads");
-    assert_eq!(whole[2].payload().len(), 300_000, "with a larger limit it is read");
+    assert_eq!(whole.events[2].payload().len(), 300_000, "with a larger limit it is read");
 }
 
 /// A reader that is at the head, or beyond it, stays where it is.
@@ -308,11 +314,33 @@ pub async fn events_are_found_at_their_positions(fixture: Fixture) {
     let store = fixture.open().await;
     fill(&*store, "a", 5, 2).await;
     let read = page(&*store, read_after(Position::BEGINNING, &filter(&["placed"]))).await;
-    let at = |place: usize| read.events[place].position();
-    let asked = vec![at(4), Position::new(1_000_000), at(1), Position::with_major(7, 1), Position::BEGINNING];
-    let found = store.read_at(asked, 100).await.expect("reads");
-    assert_eq!(ids(&found), ["a2", "a5"]);
-    assert!(store.read_at(Vec::new(), 100).await.expect("reads").is_empty());
+    let of = |place: usize| read.events[place].position();
+    let last = Position::with_major(7, 1);
+    let found = store.read_at(at(&[of(4), Position::new(1_000_000), of(1), last, Position::BEGINNING])).await;
+    let found = found.expect("reads");
+    assert_eq!((ids(&found.events), found.scanned_to), (vec!["a2", "a5"], last));
+    assert!(store.read_at(at(&[])).await.expect("reads").events.is_empty());
+}
+
+/// What a bound on bytes cut off does not look like what is missing, and is found by asking again.
+pub async fn a_read_by_position_that_is_cut_short_says_what_it_has_not_looked_at(fixture: Fixture) {
+    let store = fixture.open().await;
+    let sized = |id: &str| NewEvent { payload: vec![b'x'; 40], ..event(id, "a", "placed") };
+    store.append(any(["1", "2", "3", "4"].map(sized).to_vec())).await.expect("appends");
+    let read = page(&*store, read_after(Position::BEGINNING, &filter(&["placed"]))).await;
+    let places: Vec<_> = read.events.iter().map(|event| event.position()).collect();
+    let missing = Position::new(1_000_000);
+    let asked = [places[3], missing, places[0], places[1]];
+    for (max_bytes, expected) in [(0, 1), (40, 1), (41, 2), (80, 2), (81, 3)] {
+        let found = store.read_at(ReadAt { max_bytes, ..at(&asked) }).await.expect("reads");
+        assert_eq!(found.events.len(), expected, "within {max_bytes} bytes");
+        assert_eq!(Some(found.scanned_to), found.events.last().map(|event| event.position()), "{max_bytes}");
+    }
+    let rest = store.read_at(ReadAt { max_bytes: 40, ..at(&[missing, missing]) }).await.expect("reads");
+    assert!(rest.events.is_empty() && rest.scanned_to == missing, "was looked at and is not there");
+    // A payload that is left in the log takes no memory.
+    let lean = ReadAt { max_bytes: 40, max_payload: 39, ..at(&asked) };
+    assert_eq!(store.read_at(lean).await.expect("reads").events.len(), 3);
 }
 
 /// One aggregate's matching events, between two positions, some at a time.
@@ -330,14 +358,40 @@ pub async fn one_aggregate_is_read_through_its_index(fixture: Fixture) {
         until: last,
         filter: filter(names),
         max_events,
+        max_bytes: usize::MAX,
         max_payload: 100,
     };
     let found = store.read_aggregate(read(first, &["placed"], 10)).await.expect("reads");
-    assert_eq!(ids(&found), ["06", "12", "18", "24"]);
+    assert_eq!((ids(&found.events), found.scanned_to), (vec!["06", "12", "18", "24"], last));
     let found = store.read_aggregate(read(all[4].position(), &["placed"], 2)).await.expect("reads");
-    assert_eq!(ids(&found), ["06", "12"], "entered between two of its events");
-    let found = store.read_aggregate(read(found[1].position(), &["placed", "shipped"], 2)).await.expect("reads");
-    assert_eq!(ids(&found), ["15", "18"], "and gone on with from the last");
+    assert_eq!(ids(&found.events), ["06", "12"], "entered between two of its events");
+    assert_eq!(found.scanned_to, all[12].position());
+    let found = store.read_aggregate(read(found.scanned_to, &["placed", "shipped"], 2)).await.expect("reads");
+    assert_eq!(ids(&found.events), ["15", "18"], "and gone on with from the last");
+    let nothing = store.read_aggregate(read(first, &["paid"], 2)).await.expect("reads");
+    assert!(nothing.events.is_empty() && nothing.scanned_to == last);
+}
+
+/// A bound on bytes ends a part, with one event at least, and the next part goes on where it ended.
+pub async fn one_aggregate_is_read_in_parts_of_bounded_size(fixture: Fixture) {
+    let store = fixture.open().await;
+    let sized = |n: usize| NewEvent { payload: vec![b'x'; 10 * n], ..event(&n.to_string(), "a", "placed") };
+    let until = store.append(any((1..=6).map(sized).collect())).await.expect("appends").position;
+    for (max_bytes, expected) in [
+        (0, &[&["1"][..], &["2"], &["3"], &["4"], &["5"], &["6"], &[]][..]),
+        (60, &[&["1", "2", "3"], &["4", "5"], &["6"], &[]]),
+        (211, &[&["1", "2", "3", "4", "5", "6"]]),
+    ] {
+        let mut after = Position::BEGINNING;
+        for part in expected {
+            let (filter, aggregate) = (filter(&["placed"]), order("a"));
+            let read = ReadAggregate { aggregate, after, until, filter, max_events: 100, max_bytes, max_payload: 100 };
+            let found = store.read_aggregate(read).await.expect("reads");
+            assert_eq!(ids(&found.events), *part, "within {max_bytes} bytes");
+            after = found.scanned_to;
+        }
+        assert_eq!(after, until);
+    }
 }
 
 /// A wake comes after the append can be read, and only for an append.

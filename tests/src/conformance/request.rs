@@ -52,8 +52,13 @@ pub async fn progress_is_part_of_the_commit(fixture: Fixture) {
     assert_eq!(running.state, RequestState::Running);
     assert_eq!(store.open_requests(orders().bundle).await.expect("lists"), [running]);
     let write = Commit { requests: vec![progress(made.id, 3, true)], ..commit(1, 9) };
+    store.commit(claim.clone(), write).await.expect("commits");
+    let finished = store.request(made.id).await.expect("is there");
+    assert_eq!((finished.done, &finished.state), (3, &RequestState::Finished));
+    // What is finished stays so, whoever goes on with it by mistake.
+    let write = Commit { requests: vec![progress(made.id, 1, false)], ..commit(2, 9) };
     store.commit(claim, write).await.expect("commits");
-    assert_eq!(store.request(made.id).await.expect("is there").state, RequestState::Finished);
+    assert_eq!(store.request(made.id).await.expect("is there"), finished);
     assert!(store.open_requests(orders().bundle).await.expect("lists").is_empty());
 }
 

@@ -1,12 +1,12 @@
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use evento_core::{
-    BoxFuture, ConsumerKey, Position, RecordedEvent,
+    BoxFuture, ConsumerKey,
     store::{
         Action, Append, AppendError, Appended, CheckpointStore, Claim, ClaimOutcome, ClaimRequest, ClaimStatus,
-        ClaimStore, Commit, CommitError, ConsumerState, DeadEventStore, DeadFilter, DeadPage, EventLog, Head, Page,
-        ReadAggregate, ReadLog, Registration, RequestId, RequestStore, Reset, Revision, Store, StoreError,
-        StoredConsumer, StoredRequest, Target, Wake,
+        ClaimStore, Commit, CommitError, ConsumerState, DeadEventStore, DeadFilter, DeadPage, DeadPosition, EventLog,
+        Head, Page, ReadAggregate, ReadAt, ReadLog, Registration, RequestId, RequestStore, Reset, Revision, Selection,
+        Store, StoreError, StoredConsumer, StoredRequest, Target, Wake,
     },
 };
 
@@ -30,8 +30,8 @@ impl Store for FaultyStore<dyn Store> {
 impl EventLog for FaultyStore<dyn Store> {
     delegate! {
         Append: fn append(append: Append) -> Result<Appended, AppendError>;
-        ReadAt: fn read_at(positions: Vec<Position>, max_payload: usize) -> Result<Vec<Arc<RecordedEvent>>, StoreError>;
-        ReadAggregate: fn read_aggregate(read: ReadAggregate) -> Result<Vec<Arc<RecordedEvent>>, StoreError>;
+        ReadAt: fn read_at(read: ReadAt) -> Result<Selection, StoreError>;
+        ReadAggregate: fn read_aggregate(read: ReadAggregate) -> Result<Selection, StoreError>;
         Head: fn head() -> Result<Head, StoreError>;
     }
 
@@ -51,7 +51,7 @@ impl ClaimStore for FaultyStore<dyn Store> {
     delegate! {
         Claim: fn claim(request: ClaimRequest) -> Result<ClaimOutcome, StoreError>;
         Renew: fn renew(claims: Vec<Claim>, time_to_live: Duration) -> Result<Vec<Claim>, StoreError>;
-        Release: fn release(claim: Claim) -> Result<(), StoreError>;
+        Release: fn release(claim: Claim, clean: bool) -> Result<(), StoreError>;
         Claims: fn claims(bundle: String) -> Result<Vec<ClaimStatus>, StoreError>;
     }
 }
@@ -70,6 +70,8 @@ impl CheckpointStore for FaultyStore<dyn Store> {
 impl DeadEventStore for FaultyStore<dyn Store> {
     delegate! {
         DeadEvents: fn dead_events(consumer: ConsumerKey, filter: DeadFilter) -> Result<DeadPage, StoreError>;
+        DeadPositions: fn dead_positions(consumer: ConsumerKey, filter: DeadFilter)
+            -> Result<Vec<DeadPosition>, StoreError>;
         DeadDepth: fn dead_depth(consumer: ConsumerKey) -> Result<u64, StoreError>;
     }
 }

@@ -1,6 +1,6 @@
 //! One test a fault that the simulation has found.
 
-use evento_core::store::{Action, DeadReason, HeldKey, Started, StoredRetry, WhyHeld};
+use evento_core::store::{Action, DeadPosition, DeadReason, HeldKey, Started, StoredRetry, WhyHeld};
 
 use super::*;
 
@@ -70,7 +70,9 @@ fn held(aggregate: &str, from: u64, why: WhyHeld) -> HeldKey {
 impl Script {
     fn new(config: Config, state: ConsumerState, guard_until: Option<u64>) -> Self {
         let now = Now { since_start: Duration::ZERO, wall: TODAY };
-        let engine = Engine::new(config, state, guard_until.map(Position::new), now);
+        let guard_until = guard_until.map(Position::new);
+        let taking = Taking { guard_until, died: guard_until.is_some(), memory: Memory::default() };
+        let engine = Engine::new(config, state, taking, now);
         let mut script = Self { engine, out: Output::default(), now, running: BTreeMap::new(), commits: Vec::new() };
         script.turn();
         script
@@ -79,7 +81,7 @@ impl Script {
     /// Takes turns until nothing more is to be written.
     fn turn(&mut self) {
         loop {
-            self.engine.admit(self.now).unwrap();
+            self.engine.admit(self.now);
             for executor in 0..self.engine.uses.len() {
                 self.engine.take_returned(executor);
                 let wanted = self.engine.wants(executor, self.now);
@@ -125,6 +127,15 @@ impl Script {
         let expected: Vec<_> = positions.iter().map(|position| Position::new(*position)).collect();
         assert_eq!(runs, expected);
     }
+}
+
+/// Everything that was asked for.
+fn found(events: Vec<Arc<RecordedEvent>>) -> Selection {
+    Selection { events, scanned_to: Position::new(u64::MAX) }
+}
+
+fn marks(letters: &[DeadEvent]) -> Vec<DeadPosition> {
+    letters.iter().map(|letter| DeadPosition { position: letter.position, parks: letter.parks }).collect()
 }
 
 fn failed() -> Outcome {
@@ -205,12 +216,12 @@ fn an_answer_to_a_read_that_nobody_waits_for_any_more_is_dropped() {
     };
     let mut script = Script::new(config(Budget::Times(0)), state, None);
     let read = script.read();
-    let Read::Aggregate { lane, ref aggregate, after, max, .. } = read else { panic!("{read:?}") };
-    let stale = Read::Aggregate { lane, aggregate: aggregate.clone(), after, until: Position::new(1), max };
-    script.engine.drained(&stale, vec![event(1, "parallel", "x")], &[], script.now);
+    let Read::Aggregate { lane, ref aggregate, after, max, max_bytes, .. } = read else { panic!("{read:?}") };
+    let stale = Read::Aggregate { lane, aggregate: aggregate.clone(), after, until: Position::new(1), max, max_bytes };
+    script.engine.drained(&stale, found(vec![event(1, "parallel", "x")]), &[], script.now);
     script.turn();
     assert!(script.running.is_empty());
-    script.engine.drained(&read, vec![event(1, "parallel", "x")], &[], script.now);
+    script.engine.drained(&read, found(vec![event(1, "parallel", "x")]), &[], script.now);
     script.turn();
     script.assert_runs(&[1]);
 }
@@ -225,7 +236,7 @@ fn a_letter_that_parks_nothing_is_passed_when_its_aggregate_is_read_again() {
     let mut script = Script::new(config(Budget::Times(0)), state, None);
     let (read, first) = (script.read(), event(1, "parallel", "x"));
     let letters = [letter(&first, false)];
-    script.engine.drained(&read, vec![first, event(2, "parallel", "x")], &letters, script.now);
+    script.engine.drained(&read, found(vec![first, event(2, "parallel", "x")]), &marks(&letters), script.now);
     script.turn();
     script.assert_runs(&[2]);
 }
@@ -245,7 +256,7 @@ fn a_dead_event_whose_retry_was_stopped_while_it_ran_stays_dead_when_it_fails() 
     script.engine.letters(request, vec![letter(&first, true)], true);
     script.turn();
     let read = script.read();
-    script.engine.drained(&read, vec![first.clone()], &[letter(&first, true)], script.now);
+    script.engine.drained(&read, found(vec![first.clone()]), &marks(&[letter(&first, true)]), script.now);
     script.turn();
     script.assert_runs(&[1]);
 
@@ -295,7 +306,7 @@ fn what_waits_behind_attempts_under_another_executor_makes_room_for_what_could_r
     script.pass(Duration::from_secs(1));
     let read = script.read();
     let behind = vec![event(3, "narrow", "x"), event(4, "narrow", "x"), event(5, "narrow", "x")];
-    script.engine.drained(&read, behind, &[], script.now);
+    script.engine.drained(&read, found(behind), &[], script.now);
     script.end(7, Outcome::Handled);
     script.end(1, Outcome::Handled);
     script.assert_runs(&[2, 3]);
@@ -330,7 +341,7 @@ fn a_held_key_goes_on_behind_an_event_that_has_died_without_parking() {
     let config = Config { on_dead: OnDead::Continue, ..config(Budget::Times(0)) };
     let mut script = Script::new(config, state, None);
     let read = script.read();
-    script.engine.drained(&read, vec![event(1, "parallel", "x")], &[], script.now);
+    script.engine.drained(&read, found(vec![event(1, "parallel", "x")]), &[], script.now);
     script.turn();
     script.end(1, dead());
     script.pass(Duration::from_secs(1));

@@ -121,10 +121,10 @@ impl History<'_> {
     }
 
     /// Another process takes over.
-    pub(in super::super) fn restart(&mut self, store: &ModelStore, clean: bool, guard: Position) -> Check {
+    pub(in super::super) fn restart(&mut self, store: &ModelStore, clean: bool, guard: Option<Position>) -> Check {
         let passed = self.passed(store);
         self.life += 1;
-        self.guard = if clean { Position::BEGINNING } else { guard };
+        self.guard = guard.unwrap_or_default();
         self.running.clear();
         self.breakers.fill(Breaker::default());
         self.parked_behind.fill(None);
@@ -161,7 +161,8 @@ impl History<'_> {
             happened.spent = retry.map_or(0, |retry| retry.spent);
             happened.due = retry.map_or(0, |retry| (retry.not_before.0 - super::super::store::wall(0).0).max(0) as u64);
             happened.dead = letter.map(|letter| letter.reason);
-            happened.kills = store.started.get(&at).map_or(0, |started| if clean { 0 } else { started.crashes + 1 });
+            happened.kills =
+                store.started.get(&at).map_or(0, |started| if guard.is_some() { started.crashes + 1 } else { 0 });
         }
         Ok(())
     }

@@ -24,28 +24,51 @@ impl World<'_> {
         page
     }
 
-    pub(super) fn find(&self, consumer: usize, read: Read) -> What {
+    pub(super) fn find(&mut self, consumer: usize, read: Read) -> What {
         let log = &self.scenario.log;
         let routes = &self.scenario.consumers[consumer].routes;
         let store = &self.consumers[consumer].store;
         let event = |position: &Position| Some(Arc::clone(&log.events.get(log.index(*position))?.event));
-        let (mut events, mut letters, mut last) = (vec![], vec![], false);
+        let mut found = Found::default();
         match &read {
-            Read::At(positions) => events.extend(positions.iter().filter_map(event)),
-            Read::Letter(position) => events.extend(event(position)),
+            Read::At(positions) => {
+                // A bound on bytes may leave only the first to be looked at.
+                let most =
+                    if self.random.chance(300) { self.random.below(positions.len() as u64) + 1 } else { u64::MAX };
+                let looked_at = &positions[..positions.len().min(usize::try_from(most).unwrap_or(usize::MAX))];
+                let events = looked_at.iter().filter_map(event).collect();
+                found.selection = Selection { events, scanned_to: looked_at.last().copied().unwrap_or_default() };
+            }
+            Read::Letter(position) => {
+                found.selection = Selection { events: event(position).into_iter().collect(), scanned_to: *position };
+            }
             Read::Aggregate { aggregate, after, until, max, .. } => {
                 let of: usize = aggregate.id().parse().unwrap_or_default();
                 let between =
                     log.events[..log.up_to(*until).min(self.appended)].get(log.up_to(*after)..).unwrap_or_default();
                 let matching = between.iter().filter(|it| it.aggregate == of && routes[it.name].is_some());
-                events.extend(matching.take(*max).map(|it| Arc::clone(&it.event)));
-                letters = store.letters_of(&Target::Aggregate(aggregate.clone()), *after, usize::MAX).0;
+                let mut events: Vec<_> = matching.take(*max).map(|it| Arc::clone(&it.event)).collect();
+                let mut scanned_to = match events.last() {
+                    Some(last) if events.len() == *max => last.position(),
+                    _ => *until,
+                };
+                // One on letters may leave no event at all.
+                match self.random.below(6) {
+                    0 if events.len() > 1 => scanned_to = events[0].position(),
+                    1 => scanned_to = after.just_after().min(scanned_to),
+                    _ => {}
+                }
+                events.retain(|event| event.position() <= scanned_to);
+                let letters = store.letters_of(&Target::Aggregate(aggregate.clone()), *after, usize::MAX).0;
+                let letters = letters.iter().filter(|letter| letter.position <= scanned_to);
+                found.dead = letters.map(|it| DeadPosition { position: it.position, parks: it.parks }).collect();
+                found.selection = Selection { events, scanned_to };
             }
             Read::Letters { target, after, .. } => {
-                (letters, last) = store.letters_of(target, *after, self.scenario.letters_page);
+                (found.letters, found.last) = store.letters_of(target, *after, self.scenario.letters_page);
             }
         }
-        What::Found(read, events, letters, last)
+        What::Found(read, found)
     }
 
     pub(super) fn write(

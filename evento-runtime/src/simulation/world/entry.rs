@@ -1,8 +1,8 @@
-use std::{cmp::Ordering, sync::Arc};
+use std::cmp::Ordering;
 
 use evento_core::{
-    Position, RecordedEvent,
-    store::{Commit, DeadEvent, Page, Revision},
+    Position,
+    store::{Commit, DeadEvent, DeadPosition, Page, Revision, Selection},
 };
 
 use super::super::{bits::Bits, store::Applied};
@@ -20,7 +20,7 @@ pub(super) enum What {
     Page(Page),
     PageFailed,
     Read(Read),
-    Found(Read, Vec<Arc<RecordedEvent>>, Vec<DeadEvent>, bool),
+    Found(Read, Found),
     ReadFailed(Read),
     /// A write reaches the store; nobody waits for the answer of a `late` one.
     Write {
@@ -42,6 +42,15 @@ pub(super) enum What {
     HeadMoved,
     Requests,
     CutOff,
+}
+
+/// What a read beside the stream found.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) selection: Selection,
+    pub(super) dead: Vec<DeadPosition>,
+    pub(super) letters: Vec<DeadEvent>,
+    pub(super) last: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

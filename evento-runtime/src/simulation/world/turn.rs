@@ -33,10 +33,12 @@ impl World<'_> {
             What::CutOff => return self.cut_off(),
             _ => {}
         }
-        if let (What::Found(_, events, letters, _), true) = (&what, self.trace.is_some()) {
-            let found: Vec<_> = events.iter().map(|event| event.position().minor()).collect();
-            let letters: Vec<_> = letters.iter().map(|letter| letter.position.minor()).collect();
-            self.say(format_args!("{consumer}: found {found:?}, letters {letters:?}"));
+        if let (What::Found(_, found), true) = (&what, self.trace.is_some()) {
+            let events: Vec<_> = found.selection.events.iter().map(|event| event.position().minor()).collect();
+            let dead = found.dead.iter().map(|it| it.position).chain(found.letters.iter().map(|it| it.position));
+            let dead: Vec<_> = dead.map(|position| position.minor()).collect();
+            let to = found.selection.scanned_to;
+            self.say(format_args!("{consumer}: found {events:?}, letters {dead:?}, up to {to}"));
         }
         let now = self.time(consumer);
         let open = if matches!(what, What::Requests) { self.consumers[consumer].store.open_requests() } else { vec![] };
@@ -45,11 +47,11 @@ impl World<'_> {
         match what {
             What::Page(page) => engine.page(page),
             What::PageFailed => engine.fetch_failed(),
-            What::Found(read, events, letters, last) => match read {
-                Read::At(asked) => engine.recovered(&asked, events, now),
-                Read::Aggregate { .. } => engine.drained(&read, events, &letters, now),
+            What::Found(read, Found { selection, dead, letters, last }) => match read {
+                Read::At(asked) => engine.recovered(&asked, selection, now),
+                Read::Aggregate { .. } => engine.drained(&read, selection, &dead, now),
                 Read::Letters { request, .. } => engine.letters(request, letters, last),
-                Read::Letter(position) => engine.redriven(position, events.into_iter().next(), now),
+                Read::Letter(position) => engine.redriven(position, selection.events.into_iter().next(), now),
             },
             What::ReadFailed(read) => engine.read_failed(read),
             What::Written(Applied::Made(revision)) => engine.committed(revision, now),
@@ -89,7 +91,10 @@ impl World<'_> {
             process.engine.ended(slot, outcome, last, random, now);
         }
         let Some(process) = &mut self.consumers[consumer].process else { return Ok(()) };
-        process.engine.admit(now).map_err(|problem| problem.to_string())?;
+        process.engine.admit(now);
+        if let Some(out_of_order) = process.engine.out_of_order() {
+            return Err(out_of_order.to_string());
+        }
         for (index, grant) in process.grants.iter_mut().enumerate() {
             let (returned, wanted) = (process.engine.take_returned(index), process.engine.wants(index, now));
             if returned > grant.held() {

@@ -12,6 +12,8 @@ use crate::store::{decision, process};
 pub(super) struct StoredClaim {
     pub(super) epoch: Epoch,
     pub(super) holder: Option<Holder>,
+    /// The last holder let it go, but not as clean.
+    left_unclean: bool,
     waiting: Vec<Waiting>,
 }
 
@@ -53,7 +55,7 @@ impl StoredClaim {
                     self.waiting.push(Waiting { owner: request.owner, names: request.names, until });
                     return ClaimOutcome::StandBack { owner, lacking };
                 }
-                free.is_none()
+                free.is_none() && !self.left_unclean
             }
         };
         self.epoch = Epoch(self.epoch.0 + 1);
@@ -118,10 +120,11 @@ impl ClaimStore for MemoryStore {
         })
     }
 
-    fn release(&self, claim: Claim) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn release(&self, claim: Claim, clean: bool) -> BoxFuture<'_, Result<(), StoreError>> {
         self.run(move |state, _| {
             if let Some(held) = state.held(&claim) {
                 held.holder = None;
+                held.left_unclean = !clean;
             }
             Ok(())
         })

@@ -5,10 +5,13 @@ use std::{
 
 use evento_core::{
     Aggregate, BoxFuture, EventId, NewEvent, Position, RecordedEvent, RecordedParts, Sequence, Timestamp,
-    store::{Append, AppendError, Appended, EventLog, Head, Page, ReadAggregate, ReadLog, StoreError, Wake},
+    store::{
+        Append, AppendError, Appended, EventLog, Head, Page, ReadAggregate, ReadAt, ReadLog, Selection, StoreError,
+        Wake,
+    },
 };
 
-use super::{MemoryStore, State};
+use super::MemoryStore;
 use crate::store::decision::{self, Known, Repeat};
 
 pub(super) struct Log {
@@ -97,24 +100,54 @@ impl Log {
         let head = self.head();
         let reach = Position::with_major(read.after.major(), read.after.minor().saturating_add(read.max_scanned));
         let until = reach.min(head).max(read.after);
-        let mut page = Page { scanned_to: until, head, ..Page::default() };
-        let mut bytes = 0_usize;
         let begin = self.events.partition_point(|event| event.position() <= read.after);
-        for event in self.events[begin..].iter().take_while(|event| event.position() <= until) {
-            if !read.filter.takes(event.name(), event.context(), event.key_hash()) {
-                continue;
-            }
-            let event = limited(event, read.max_payload);
-            bytes = bytes.saturating_add(event.payload().len());
-            let position = event.position();
-            page.events.push(event);
-            if page.events.len() >= read.max_events || bytes >= read.max_bytes {
-                page.scanned_to = position;
-                break;
-            }
-        }
-        page
+        let matching = self.events[begin..]
+            .iter()
+            .take_while(|event| event.position() <= until)
+            .filter(|event| read.filter.takes(event.name(), event.context(), event.key_hash()))
+            .map(|event| limited(event, read.max_payload));
+        let Selection { events, scanned_to } = select(matching, read.max_events, read.max_bytes, until);
+        Page { events, scanned_to, head, ..Page::default() }
     }
+
+    fn read_at(&self, read: ReadAt) -> Selection {
+        let ReadAt { mut positions, max_bytes, max_payload } = read;
+        positions.sort_unstable();
+        let until = positions.last().copied().unwrap_or_default();
+        positions.dedup();
+        let place = |position: &Position| self.events.binary_search_by_key(position, |event| event.position()).ok();
+        let found = positions.iter().filter_map(place).map(|place| limited(&self.events[place], max_payload));
+        select(found, usize::MAX, max_bytes, until)
+    }
+
+    fn read_aggregate(&self, read: &ReadAggregate) -> Selection {
+        let matching = self
+            .of_aggregate(&read.aggregate, read.after, read.until)
+            .filter(|event| read.filter.takes(event.name(), event.context(), event.key_hash()))
+            .map(|event| limited(event, read.max_payload));
+        select(matching, read.max_events, read.max_bytes, read.until)
+    }
+}
+
+/// Takes events until one of the bounds is met; all of them where none is, which brings the reader to `until`.
+fn select(
+    events: impl Iterator<Item = Arc<RecordedEvent>>,
+    max_events: usize,
+    max_bytes: usize,
+    until: Position,
+) -> Selection {
+    let mut selection = Selection { scanned_to: until, ..Selection::default() };
+    let mut bytes = 0_usize;
+    for event in events {
+        bytes = bytes.saturating_add(event.payload().len());
+        let position = event.position();
+        selection.events.push(event);
+        if selection.events.len() >= max_events || bytes >= max_bytes {
+            selection.scanned_to = position;
+            break;
+        }
+    }
+    selection
 }
 
 /// The event as a reader with this limit sees it.
@@ -151,25 +184,12 @@ impl EventLog for MemoryStore {
         self.run(move |state, _| Ok(state.log.read(&read)))
     }
 
-    fn read_at(
-        &self,
-        mut positions: Vec<Position>,
-        max_payload: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<RecordedEvent>>, StoreError>> {
-        self.run(move |State { log, .. }, _| {
-            positions.sort_unstable();
-            positions.dedup();
-            let place = |position: &Position| log.events.binary_search_by_key(position, |event| event.position()).ok();
-            Ok(positions.iter().filter_map(place).map(|place| limited(&log.events[place], max_payload)).collect())
-        })
+    fn read_at(&self, read: ReadAt) -> BoxFuture<'_, Result<Selection, StoreError>> {
+        self.run(move |state, _| Ok(state.log.read_at(read)))
     }
 
-    fn read_aggregate(&self, read: ReadAggregate) -> BoxFuture<'_, Result<Vec<Arc<RecordedEvent>>, StoreError>> {
-        self.run(move |state, _| {
-            let events = state.log.of_aggregate(&read.aggregate, read.after, read.until);
-            let matching = events.filter(|event| read.filter.takes(event.name(), event.context(), event.key_hash()));
-            Ok(matching.take(read.max_events).map(|event| limited(event, read.max_payload)).collect())
-        })
+    fn read_aggregate(&self, read: ReadAggregate) -> BoxFuture<'_, Result<Selection, StoreError>> {
+        self.run(move |state, _| Ok(state.log.read_aggregate(&read)))
     }
 
     fn head(&self) -> BoxFuture<'_, Result<Head, StoreError>> {

@@ -16,7 +16,8 @@ impl State {
 
     pub(super) fn advance_request(&mut self, consumer: &ConsumerKey, progress: RequestProgress) {
         let mut requests = self.requests.iter_mut();
-        let Some(request) = requests.find(|it| it.id == progress.id && it.consumer == *consumer) else { return };
+        let found = requests.find(|it| it.id == progress.id && it.consumer == *consumer);
+        let Some(request) = found.filter(|it| it.state != RequestState::Finished) else { return };
         request.done = progress.done;
         request.failed = progress.failed;
         request.at = progress.at;

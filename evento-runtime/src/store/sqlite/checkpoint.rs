@@ -1,8 +1,8 @@
 use evento_core::{
     Aggregate, BoxFuture, ConsumerKey, Position, Segment, StartAt, Timestamp,
     store::{
-        CheckpointStore, Claim, Commit, CommitError, ConsumerState, Epoch, HeldKey, Registration, Replay, Reset,
-        Revision, Started, StoreError, StoredConsumer, StoredRetry, WhyHeld,
+        CheckpointStore, Claim, Commit, CommitError, ConsumerState, HeldKey, Registration, Replay, Reset, Revision,
+        Started, StoreError, StoredConsumer, StoredRetry, WhyHeld,
     },
 };
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
@@ -12,6 +12,7 @@ use super::{
     claim::{Fenced, fenced, position, renew_epoch, texts, to_json, unknown},
     connection::{Failure, after, now},
     dead_event, log,
+    number::{next, number},
     queue::Lane,
     request,
 };
@@ -72,11 +73,13 @@ fn load(conn: &Connection, claim: &Claim) -> Result<ConsumerState, Failure<Commi
              WHERE consumer = ?1 AND key_hash & ?2 = ?3 ORDER BY position",
             part,
             |row| {
+                let position = position(row, 0)?;
+                let count = |column| number(row, column, "evento_retry", format_args!("position {position}"));
                 Ok(StoredRetry {
-                    position: position(row, 0)?,
+                    position,
                     key_hash: row.get::<_, i64>(1)?.cast_unsigned(),
-                    attempts: row.get(2)?,
-                    spent: row.get(3)?,
+                    attempts: count(2)?,
+                    spent: count(3)?,
                     not_before: Timestamp(row.get(4)?),
                     first_failed_at: Timestamp(row.get(5)?),
                 })
@@ -88,8 +91,10 @@ fn load(conn: &Connection, claim: &Claim) -> Result<ConsumerState, Failure<Commi
              ORDER BY position",
             part,
             |row| {
+                let position = position(row, 0)?;
                 let key_hash = row.get::<_, i64>(1)?.cast_unsigned();
-                Ok(Started { position: position(row, 0)?, key_hash, crashes: row.get(2)? })
+                let crashes = number(row, 2, "evento_started", format_args!("position {position}"))?;
+                Ok(Started { position, key_hash, crashes })
             },
         )?,
         letters: rows(
@@ -158,7 +163,7 @@ fn commit(conn: &Connection, claim: &Claim, commit: &Commit) -> Result<Revision,
     if commit.frontier < found.frontier {
         return Err(CommitError::Backwards { stored: found.frontier, written: commit.frontier }.into());
     }
-    let revision = found.revision.next();
+    let revision = next_revision(&found)?;
     conn.prepare_cached(
         "UPDATE evento_checkpoint SET revision = ?2, frontier = ?3, names = coalesce(?4, names), written_at = ?5 \
          WHERE segment = ?1",
@@ -176,6 +181,10 @@ fn commit(conn: &Connection, claim: &Claim, commit: &Commit) -> Result<Revision,
     dead_event::write(conn, found.consumer, commit)?;
     request::advance(conn, found.consumer, &commit.requests)?;
     Ok(revision)
+}
+
+fn next_revision(found: &Fenced) -> Result<Revision, StoreError> {
+    next(found.revision.0, "revision", "evento_checkpoint", format_args!("segment {}", found.segment)).map(Revision)
 }
 
 /// Runs `sql` for each position, with the owner of its row as `?1`.
@@ -258,6 +267,8 @@ fn reset(conn: &Connection, reset: Reset) -> Result<Claim, Failure<CommitError>>
     if to > found.frontier {
         return Err(StoreError::Refused(decision::forwards(to, found.frontier)).into());
     }
+    let generation = format_args!("segment {}", found.segment);
+    let generation = next(found.generation.0, "generation", "evento_checkpoint", generation)?;
     let now = now(conn)?;
     let unpassed = open(conn, found.segment)?.into_iter().chain(behind_held(conn, &claim, &found)?);
     let replay = decision::replay(replay(conn, found.segment)?.as_ref(), found.frontier, unpassed);
@@ -272,15 +283,14 @@ fn reset(conn: &Connection, reset: Reset) -> Result<Claim, Failure<CommitError>>
     )?
     .execute(params![
         found.segment,
-        found.revision.next().0.cast_signed(),
-        (found.generation.0 + 1).cast_signed(),
+        next_revision(&found)?.0.cast_signed(),
+        generation.cast_signed(),
         to.to_bytes(),
         replay.until.to_bytes(),
         now.0,
     ])?;
     archive(conn, claim.segment, &found, to, now)?;
-    claim.epoch = Epoch(claim.epoch.0 + 1);
-    renew_epoch(conn, found.segment, claim.epoch, after(now, time_to_live))?;
+    claim.epoch = renew_epoch(conn, found.segment, claim.epoch, after(now, time_to_live))?;
     Ok(claim)
 }
 

@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, types::Type};
 use super::{
     OpenSqlite,
     connection::{Failure, after, now},
+    number::{next, number},
     queue::Lane,
 };
 use crate::store::{decision, process};
@@ -28,26 +29,40 @@ pub(super) struct Fenced {
 /// Finds the segment of `claim` if that is still held, or answers [`CommitError::Fenced`]. Its time does not matter:
 /// while nobody took it over, it is held.
 pub(super) fn fenced(conn: &Connection, claim: &Claim) -> Result<Fenced, Failure<CommitError>> {
-    let mut select = conn.prepare_cached(
-        "SELECT c.id, s.segment, s.revision, s.generation, s.frontier FROM evento_consumer c \
-         JOIN evento_checkpoint s ON s.consumer = c.id JOIN evento_claim k ON k.segment = s.segment \
-         WHERE c.bundle = ?1 AND c.kind = ?2 AND c.name = ?3 AND c.version = ?4 AND c.context = ?5 \
-         AND s.number = ?6 AND s.mask = ?7 AND k.owner = ?8 AND k.epoch = ?9",
-    )?;
+    let found = under(conn, claim, "c.id, s.segment, s.revision, s.generation, s.frontier", |row| {
+        let segment = row.get(1)?;
+        Ok(Fenced {
+            consumer: row.get(0)?,
+            segment,
+            revision: Revision(number(row, 2, "evento_checkpoint", format_args!("segment {segment}"))?),
+            generation: Generation(number(row, 3, "evento_checkpoint", format_args!("segment {segment}"))?),
+            frontier: position(row, 4)?,
+        })
+    });
+    found?.ok_or(Failure::Answer(CommitError::Fenced))
+}
+
+/// The segment of `claim` if that is still held, whatever else is stored of it.
+fn held(conn: &Connection, claim: &Claim) -> rusqlite::Result<Option<i64>> {
+    under(conn, claim, "s.segment", |row| row.get(0))
+}
+
+fn under<T>(
+    conn: &Connection,
+    claim: &Claim,
+    columns: &str,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {columns} FROM evento_consumer c JOIN evento_checkpoint s ON s.consumer = c.id \
+         JOIN evento_claim k ON k.segment = s.segment WHERE c.bundle = ?1 AND c.kind = ?2 AND c.name = ?3 \
+         AND c.version = ?4 AND c.context = ?5 AND s.number = ?6 AND s.mask = ?7 AND k.owner = ?8 AND k.epoch = ?9"
+    ))?;
     let ConsumerKey { bundle, kind, name, version, context } = &claim.consumer;
     let Segment { number, mask } = claim.segment;
     let epoch = claim.epoch.0.cast_signed();
     let parameters = params![bundle, kind.as_str(), name, version, context, number, mask, claim.owner.name, epoch];
-    let found = select.query_row(parameters, |row| {
-        Ok(Fenced {
-            consumer: row.get(0)?,
-            segment: row.get(1)?,
-            revision: Revision(row.get::<_, i64>(2)?.cast_unsigned()),
-            generation: Generation(row.get::<_, i64>(3)?.cast_unsigned()),
-            frontier: position(row, 4)?,
-        })
-    });
-    found.optional()?.ok_or(Failure::Answer(CommitError::Fenced))
+    select.query_row(parameters, read).optional()
 }
 
 pub(super) fn position(row: &Row<'_>, column: usize) -> rusqlite::Result<Position> {
@@ -73,23 +88,32 @@ pub(super) fn unknown(column: usize, word: &str) -> rusqlite::Error {
 /// The columns of a consumer's key, from `column` on.
 pub(super) fn consumer_key(row: &Row<'_>, column: usize) -> rusqlite::Result<ConsumerKey> {
     let kind = row.get_ref(column + 1)?.as_str()?;
+    let name: String = row.get(column + 2)?;
     Ok(ConsumerKey {
         bundle: row.get(column)?,
         kind: Kind::from_name(kind).ok_or_else(|| unknown(column + 1, kind))?,
-        name: row.get(column + 2)?,
-        version: row.get(column + 3)?,
+        version: number(row, column + 3, "evento_consumer", format_args!("name {name}"))?,
         context: row.get(column + 4)?,
+        name,
     })
 }
 
+/// The columns of a segment, from `column` on.
+pub(super) fn segment(row: &Row<'_>, column: usize, of: &ConsumerKey) -> rusqlite::Result<Segment> {
+    let [number, mask] = [column, column + 1].map(|column| number(row, column, "evento_checkpoint", of));
+    Ok(Segment { number: number?, mask: mask? })
+}
+
 /// An owner, from `column` on: name, scope, process id, start. `None` where there is no name.
-fn owner(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Owner>> {
-    let Some(name) = row.get(column)? else { return Ok(None) };
-    let process = match (row.get(column + 1)?, row.get(column + 2)?, row.get::<_, Option<i64>>(column + 3)?) {
-        (Some(scope), Some(pid), Some(started)) => {
-            Some(ProcessIdentity { scope, pid, started: started.cast_unsigned() })
+fn owner(row: &Row<'_>, column: usize, table: &str) -> rusqlite::Result<Option<Owner>> {
+    let Some(name) = row.get::<_, Option<String>>(column)? else { return Ok(None) };
+    let process = match row.get(column + 1)? {
+        Some(scope) => {
+            let which = format_args!("owner {name}");
+            let pid = number(row, column + 2, table, which)?;
+            Some(ProcessIdentity { scope, pid, started: number(row, column + 3, table, which)? })
         }
-        _ => None,
+        None => None,
     };
     Ok(Some(Owner { name, process }))
 }
@@ -102,6 +126,7 @@ struct Stored {
     segment: i64,
     epoch: Epoch,
     holder: Option<Owner>,
+    /// What the holder's taking was answered, or, where there is none, what the next one's is.
     clean: bool,
     until: Timestamp,
     names: Vec<String>,
@@ -118,13 +143,14 @@ fn stored(conn: &Connection, consumer: &ConsumerKey, segment: Segment) -> Result
     let ConsumerKey { bundle, kind, name, version, context } = consumer;
     let parameters = params![bundle, kind.as_str(), name, version, context, segment.number, segment.mask];
     let found = select.query_row(parameters, |row| {
+        let segment = row.get(0)?;
         Ok(Stored {
-            segment: row.get(0)?,
-            epoch: Epoch(row.get::<_, i64>(1)?.cast_unsigned()),
+            segment,
+            epoch: Epoch(number(row, 1, "evento_claim", format_args!("segment {segment}"))?),
             clean: row.get(2)?,
             until: Timestamp(row.get(3)?),
             names: texts(row, 4)?,
-            holder: owner(row, 5)?,
+            holder: owner(row, 5, "evento_claim")?,
         })
     });
     found.optional()?.ok_or_else(|| StoreError::Refused(decision::unknown_segment(consumer, segment)).into())
@@ -148,11 +174,11 @@ fn claim(conn: &Connection, request: ClaimRequest) -> Result<ClaimOutcome, Failu
                 wait(conn, stored.segment, &request, now)?;
                 return Ok(ClaimOutcome::StandBack { owner, lacking });
             }
-            free.is_none()
+            free.is_none() && stored.clean
         }
     };
     let ClaimRequest { consumer, segment, owner, time_to_live, .. } = request;
-    let epoch = Epoch(stored.epoch.0 + 1);
+    let epoch = next_epoch(stored.segment, stored.epoch)?;
     let process = process_columns(&owner);
     conn.prepare_cached(
         "UPDATE evento_claim SET epoch = ?2, owner = ?3, process_scope = ?4, process_id = ?5, process_started = ?6, \
@@ -196,7 +222,7 @@ fn waiting(conn: &Connection, segment: i64) -> rusqlite::Result<Vec<(Owner, Vec<
         "SELECT owner, process_scope, process_id, process_started, names FROM evento_claim_waiting \
          WHERE segment = ?1 ORDER BY owner",
     )?;
-    let rows = select.query_map([segment], |row| Ok((owner(row, 0)?, texts(row, 4)?)))?;
+    let rows = select.query_map([segment], |row| Ok((owner(row, 0, "evento_claim_waiting")?, texts(row, 4)?)))?;
     let mut waiting = Vec::new();
     for row in rows {
         if let (Some(owner), names) = row?
@@ -214,20 +240,22 @@ fn set_time(conn: &Connection, segment: i64, until: Timestamp) -> rusqlite::Resu
     Ok(())
 }
 
-/// Ends the present epoch and begins another of the same holder.
-pub(super) fn renew_epoch(conn: &Connection, segment: i64, epoch: Epoch, until: Timestamp) -> rusqlite::Result<()> {
-    conn.prepare_cached("UPDATE evento_claim SET epoch = ?2 WHERE segment = ?1")?
-        .execute(params![segment, epoch.0.cast_signed()])?;
-    set_time(conn, segment, until)
+fn next_epoch(segment: i64, last: Epoch) -> Result<Epoch, StoreError> {
+    next(last.0, "epoch", "evento_claim", format_args!("segment {segment}")).map(Epoch)
 }
 
-/// `Some` where the claim is held.
-fn held(conn: &Connection, claim: &Claim) -> Result<Option<Fenced>, Failure<StoreError>> {
-    match fenced(conn, claim) {
-        Ok(found) => Ok(Some(found)),
-        Err(Failure::Sql(error)) => Err(error.into()),
-        Err(Failure::Answer(_)) => Ok(None),
-    }
+/// Ends this epoch and begins another of the same holder.
+pub(super) fn renew_epoch(
+    conn: &Connection,
+    segment: i64,
+    last: Epoch,
+    until: Timestamp,
+) -> Result<Epoch, Failure<CommitError>> {
+    let epoch = next_epoch(segment, last)?;
+    conn.prepare_cached("UPDATE evento_claim SET epoch = ?2 WHERE segment = ?1")?
+        .execute(params![segment, epoch.0.cast_signed()])?;
+    set_time(conn, segment, until)?;
+    Ok(epoch)
 }
 
 fn statuses(conn: &Connection, bundle: &dyn ToSql) -> Result<Vec<ClaimStatus>, Failure<StoreError>> {
@@ -240,11 +268,13 @@ fn statuses(conn: &Connection, bundle: &dyn ToSql) -> Result<Vec<ClaimStatus>, F
     )?;
     let rows = select.query_map([bundle], |row| {
         let until = Timestamp(row.get(8)?);
+        let consumer = consumer_key(row, 0)?;
+        let epoch = Epoch(number(row, 7, "evento_claim", &consumer)?);
         Ok(ClaimStatus {
-            consumer: consumer_key(row, 0)?,
-            segment: Segment { number: row.get(5)?, mask: row.get(6)? },
-            epoch: Epoch(row.get::<_, i64>(7)?.cast_unsigned()),
-            owner: owner(row, 9)?.map(|owner| (owner, until)),
+            segment: segment(row, 5, &consumer)?,
+            consumer,
+            epoch,
+            owner: owner(row, 9, "evento_claim")?.map(|owner| (owner, until)),
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
@@ -261,7 +291,7 @@ impl ClaimStore for OpenSqlite {
             let mut lost = Vec::new();
             for claim in claims {
                 match held(conn, &claim)? {
-                    Some(found) => set_time(conn, found.segment, until)?,
+                    Some(segment) => set_time(conn, segment, until)?,
                     None => lost.push(claim),
                 }
             }
@@ -269,11 +299,11 @@ impl ClaimStore for OpenSqlite {
         })
     }
 
-    fn release(&self, claim: Claim) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn release(&self, claim: Claim, clean: bool) -> BoxFuture<'_, Result<(), StoreError>> {
         self.threads.write(Lane::Claim, move |conn| {
-            if let Some(found) = held(conn, &claim)? {
-                conn.prepare_cached("UPDATE evento_claim SET owner = NULL WHERE segment = ?1")?
-                    .execute([found.segment])?;
+            if let Some(segment) = held(conn, &claim)? {
+                conn.prepare_cached("UPDATE evento_claim SET owner = NULL, clean = ?2 WHERE segment = ?1")?
+                    .execute(params![segment, clean])?;
             }
             Ok(())
         })

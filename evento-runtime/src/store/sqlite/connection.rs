@@ -10,7 +10,7 @@ use evento_core::{
 };
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
-use super::{SqliteStore, Synchronous, schema};
+use super::{SqliteStore, Synchronous, number::Unreadable, schema};
 
 /// Why an operation on a connection failed: SQLite did, or the operation has an answer that is an error.
 pub(super) enum Failure<E> {
@@ -55,6 +55,9 @@ impl From<AppendError> for Failure<AppendError> {
 pub(super) fn store_error(error: rusqlite::Error) -> StoreError {
     use rusqlite::Error as E;
     match &error {
+        E::FromSqlConversionFailure(.., source) if source.is::<Unreadable>() => {
+            StoreError::Corrupt { what: source.to_string() }
+        }
         E::SqliteFailure(code, _) => match code.code {
             // `Unknown` is SQL that the file's schema does not answer to: a table or a column is missing.
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TypeMismatch | ErrorCode::Unknown => {

@@ -1,12 +1,13 @@
 use evento_core::{
-    Segment, Timestamp,
+    Timestamp,
     store::{Generation, StoreError, StoredConsumer},
 };
 use rusqlite::Connection;
 
 use super::{
-    claim::{consumer_key, position},
+    claim::{consumer_key, position, segment},
     connection::Failure,
+    number::number,
 };
 
 pub(super) fn stored_consumers(conn: &Connection, bundle: &str) -> Result<Vec<StoredConsumer>, Failure<StoreError>> {
@@ -17,14 +18,15 @@ pub(super) fn stored_consumers(conn: &Connection, bundle: &str) -> Result<Vec<St
          FROM evento_consumer c JOIN evento_checkpoint s ON s.consumer = c.id WHERE c.bundle = ?1 ORDER BY c.kind, c.name, c.version, c.context, s.number, s.mask",
     )?;
     let rows = select.query_map([bundle], |row| {
+        let consumer = consumer_key(row, 0)?;
         Ok(StoredConsumer {
-            consumer: consumer_key(row, 0)?,
-            segment: Segment { number: row.get(5)?, mask: row.get(6)? },
+            segment: segment(row, 5, &consumer)?,
             frontier: position(row, 7)?,
-            generation: Generation(row.get::<_, i64>(8)?.cast_unsigned()),
+            generation: Generation(number(row, 8, "evento_checkpoint", &consumer)?),
             written_at: row.get::<_, Option<i64>>(9)?.map(Timestamp),
             open: row.get::<_, i64>(10)?.cast_unsigned(),
             waiting: row.get::<_, i64>(11)?.cast_unsigned(),
+            consumer,
         })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)

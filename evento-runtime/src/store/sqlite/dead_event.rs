@@ -1,6 +1,6 @@
 use evento_core::{
     Aggregate, BoxFuture, ConsumerKey, Sequence, Timestamp,
-    store::{Commit, DeadEvent, DeadEventStore, DeadFilter, DeadPage, DeadReason, StoreError, Target},
+    store::{Commit, DeadEvent, DeadEventStore, DeadFilter, DeadPage, DeadPosition, DeadReason, StoreError, Target},
 };
 use rusqlite::{Connection, Row, params};
 
@@ -9,6 +9,7 @@ use super::{
     checkpoint::{consumer_id, each},
     claim::{position, texts, to_json, unknown},
     connection::Failure,
+    number::number,
 };
 
 /// Writes the letters of a commit. One letter a position: a second one brings its news to the first.
@@ -58,14 +59,37 @@ pub(super) fn count(conn: &Connection, consumer: i64, target: &Target) -> rusqli
 }
 
 fn page(conn: &Connection, consumer: &ConsumerKey, filter: &DeadFilter) -> Result<DeadPage, Failure<StoreError>> {
-    let Some(consumer) = consumer_id(conn, consumer)? else { return Ok(DeadPage::default()) };
     let limit = filter.limit.max(1);
-    let mut select = conn.prepare_cached(
-        "SELECT position, event_id, name, aggregate_type, aggregate_id, sequence, reason, cause, attempts, \
-         first_failed_at, last_failed_at, parks FROM evento_dead_event WHERE consumer = ?1 AND position > ?2 \
-         AND (?3 IS NULL OR name = ?3) AND (?4 IS NULL OR aggregate_type = ?4 AND aggregate_id = ?5) \
-         AND (?6 IS NULL OR reason = ?6) ORDER BY position LIMIT ?7",
-    )?;
+    const LETTER: &str = "position, event_id, name, aggregate_type, aggregate_id, sequence, reason, cause, attempts, \
+                          first_failed_at, last_failed_at, parks";
+    // One more than asked for tells whether there is another page.
+    let mut letters = matching(conn, consumer, filter, LETTER, limit.saturating_add(1), letter)?;
+    let more = letters.len() > limit;
+    letters.truncate(limit);
+    let next = letters.last().filter(|_| more).map(|letter| letter.position);
+    Ok(DeadPage { letters, next })
+}
+
+/// The first letters that `filter` lets through, by these columns.
+fn matching<T>(
+    conn: &Connection,
+    consumer: &ConsumerKey,
+    filter: &DeadFilter,
+    columns: &str,
+    limit: usize,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, Failure<StoreError>> {
+    let Some(consumer) = consumer_id(conn, consumer)? else { return Ok(Vec::new()) };
+    // Told apart here, so that those of one aggregate are found by their index.
+    let of_aggregate = match &filter.aggregate {
+        Some(_) => "aggregate_type = ?4 AND aggregate_id = ?5",
+        None => "?4 IS NULL AND ?5 IS NULL",
+    };
+    let mut select = conn.prepare_cached(&format!(
+        "SELECT {columns} FROM evento_dead_event WHERE consumer = ?1 AND position > ?2 \
+         AND (?3 IS NULL OR name = ?3) AND {of_aggregate} \
+         AND (?6 IS NULL OR reason = ?6) ORDER BY position LIMIT ?7"
+    ))?;
     let parameters = params![
         consumer,
         filter.after.to_bytes(),
@@ -73,27 +97,24 @@ fn page(conn: &Connection, consumer: &ConsumerKey, filter: &DeadFilter) -> Resul
         filter.aggregate.as_ref().map(Aggregate::kind),
         filter.aggregate.as_ref().map(Aggregate::id),
         filter.reason.map(DeadReason::as_str),
-        // One more than asked for tells whether there is another page.
-        i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1),
+        i64::try_from(limit).unwrap_or(i64::MAX),
     ];
-    let mut letters = select.query_map(parameters, letter)?.collect::<Result<Vec<_>, _>>()?;
-    let more = letters.len() > limit;
-    letters.truncate(limit);
-    let next = letters.last().filter(|_| more).map(|letter| letter.position);
-    Ok(DeadPage { letters, next })
+    Ok(select.query_map(parameters, read)?.collect::<Result<_, _>>()?)
 }
 
 fn letter(row: &Row<'_>) -> rusqlite::Result<DeadEvent> {
     let reason = row.get_ref(6)?.as_str()?;
+    let position = position(row, 0)?;
+    let which = format_args!("position {position}");
     Ok(DeadEvent {
-        position: position(row, 0)?,
+        position,
         event_id: row.get(1)?,
         name: row.get(2)?,
         aggregate: Aggregate::new(row.get::<_, String>(3)?, row.get::<_, String>(4)?),
-        sequence: Sequence(row.get::<_, i64>(5)?.cast_unsigned()),
+        sequence: Sequence(number(row, 5, "evento_dead_event", which)?),
         reason: DeadReason::from_name(reason).ok_or_else(|| unknown(6, reason))?,
         cause: texts(row, 7)?,
-        attempts: row.get(8)?,
+        attempts: number(row, 8, "evento_dead_event", which)?,
         first_failed_at: Timestamp(row.get(9)?),
         last_failed_at: Timestamp(row.get(10)?),
         parks: row.get(11)?,
@@ -103,6 +124,19 @@ fn letter(row: &Row<'_>) -> rusqlite::Result<DeadEvent> {
 impl DeadEventStore for OpenSqlite {
     fn dead_events(&self, consumer: ConsumerKey, filter: DeadFilter) -> BoxFuture<'_, Result<DeadPage, StoreError>> {
         self.threads.read(move |conn| page(conn, &consumer, &filter))
+    }
+
+    fn dead_positions(
+        &self,
+        consumer: ConsumerKey,
+        filter: DeadFilter,
+    ) -> BoxFuture<'_, Result<Vec<DeadPosition>, StoreError>> {
+        let limit = filter.limit.max(1);
+        self.threads.read(move |conn| {
+            matching(conn, &consumer, &filter, "position, parks", limit, |row| {
+                Ok(DeadPosition { position: position(row, 0)?, parks: row.get(1)? })
+            })
+        })
     }
 
     fn dead_depth(&self, consumer: ConsumerKey) -> BoxFuture<'_, Result<u64, StoreError>> {

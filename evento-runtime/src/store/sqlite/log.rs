@@ -3,12 +3,18 @@ use std::sync::Arc;
 use evento_core::{
     AggregateRef, BoxFuture, NewEvent, Position, RecordedEvent, RecordedParts, Segment, Sequence, Timestamp,
     store::{
-        Append, AppendError, Appended, EventLog, Filter, Head, HeldKey, Page, ReadAggregate, ReadLog, StoreError, Wake,
+        Append, AppendError, Appended, EventLog, Filter, Head, HeldKey, Page, ReadAggregate, ReadAt, ReadLog,
+        Selection, StoreError, Wake,
     },
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, params, types::ValueRef};
 
-use super::{OpenSqlite, connection::Failure, queue::Lane};
+use super::{
+    OpenSqlite,
+    connection::Failure,
+    number::{next, number},
+    queue::Lane,
+};
 use crate::{
     clock::Clock,
     store::decision::{self, Known, Repeat},
@@ -26,8 +32,8 @@ fn row_id(position: Position) -> i64 {
     if position.major() > 0 { i64::MAX } else { i64::try_from(position.minor()).unwrap_or(i64::MAX) }
 }
 
-fn position(row_id: i64) -> Position {
-    Position::new(row_id.cast_unsigned())
+fn position(row: &Row<'_>, column: usize) -> rusqlite::Result<Position> {
+    number(row, column, "evento_event", format_args!("row {}", row.get::<_, i64>(column)?)).map(Position::new)
 }
 
 fn limit(count: usize) -> i64 {
@@ -35,8 +41,8 @@ fn limit(count: usize) -> i64 {
 }
 
 pub(super) fn bound(conn: &Connection) -> rusqlite::Result<Position> {
-    let mut last = conn.prepare_cached("SELECT coalesce(max(position), 0) FROM evento_event")?;
-    last.query_one([], |row| row.get(0).map(position))
+    let mut last = conn.prepare_cached("SELECT coalesce(max(position), 0) AS position FROM evento_event")?;
+    last.query_one([], |row| position(row, 0))
 }
 
 fn append(conn: &Connection, append: &Append) -> Result<Appended, Failure<AppendError>> {
@@ -54,7 +60,7 @@ fn append(conn: &Connection, append: &Append) -> Result<Appended, Failure<Append
         Inserted::All(last) => Ok(Appended { position: last, appended: append.events.len() }),
         // Of a whole repeat the first id is known already, so nothing of it has been inserted; any other outcome is an
         // error, which undoes what has.
-        Inserted::Known { before, error } => repeated(conn, append, before, || error.into()),
+        Inserted::Known { before, error } => repeated(conn, append, before, || error),
     }
 }
 
@@ -63,7 +69,8 @@ enum Inserted {
     /// An id is taken; rows from `before` on are this append's own.
     Known {
         before: i64,
-        error: rusqlite::Error,
+        /// What it is if none of the ids is known after all.
+        error: Failure<AppendError>,
     },
 }
 
@@ -92,12 +99,16 @@ fn insert(conn: &Connection, events: &[NewEvent]) -> Result<Inserted, Failure<Ap
         match inserted {
             Ok(_) => first = first.or_else(|| Some(conn.last_insert_rowid())),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                let aggregate = event.aggregate.as_ref();
+                // A sequence beyond the range is no integer any more.
+                let after = next(sequence(conn, aggregate)?.0, "sequence", "evento_event", aggregate);
+                let error = after.map_or_else(Failure::from, |_| error.into());
                 return Ok(Inserted::Known { before: first.unwrap_or(i64::MAX), error });
             }
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(Inserted::All(position(conn.last_insert_rowid())))
+    Ok(Inserted::All(Position::new(conn.last_insert_rowid().cast_unsigned())))
 }
 
 /// Decides an append some of whose ids are known, perhaps; `otherwise` says what it is if none is.
@@ -121,8 +132,7 @@ fn repeated(
             event.context,
             event.payload,
         ];
-        let known =
-            select.query_row(parameters, |row| Ok(Known { position: position(row.get(0)?), same: row.get(1)? }));
+        let known = select.query_row(parameters, |row| Ok(Known { position: position(row, 0)?, same: row.get(1)? }));
         known.optional().map_err(super::connection::store_error)
     };
     match decision::repeat(&append.events, known)? {
@@ -133,9 +143,10 @@ fn repeated(
 
 fn sequence(conn: &Connection, aggregate: AggregateRef<'_>) -> rusqlite::Result<Sequence> {
     let mut last = conn.prepare_cached(
-        "SELECT coalesce(max(sequence), 0) FROM evento_event WHERE aggregate_type = ?1 AND aggregate_id = ?2",
+        "SELECT coalesce(max(sequence), 0) AS sequence FROM evento_event WHERE aggregate_type = ?1 AND aggregate_id = ?2",
     )?;
-    last.query_one([aggregate.kind, aggregate.id], |row| row.get(0).map(|last: i64| Sequence(last.cast_unsigned())))
+    let which = format_args!("aggregate {aggregate}");
+    last.query_one([aggregate.kind, aggregate.id], |row| number(row, 0, "evento_event", which).map(Sequence))
 }
 
 /// A statement for the events that `filter` takes, its part of the parameters bound.
@@ -171,7 +182,7 @@ fn read(conn: &Connection, read: &ReadLog) -> Result<Page, Failure<StoreError>> 
     let head = bound(conn)?;
     let after = row_id(read.after);
     let reach = after.saturating_add(i64::try_from(read.max_scanned).unwrap_or(i64::MAX));
-    let until = position(reach).min(head).max(read.after);
+    let until = Position::new(reach.cast_unsigned()).min(head).max(read.after);
     let mut page = Page { scanned_to: until, head, ..Page::default() };
     if until == read.after {
         return Ok(page);
@@ -183,39 +194,55 @@ fn read(conn: &Connection, read: &ReadLog) -> Result<Page, Failure<StoreError>> 
     select.raw_bind_parameter(4, row_id(until))?;
     let span = usize::try_from(row_id(until) - after).unwrap_or(usize::MAX);
     page.events.reserve(read.max_events.min(span).min(4_096));
+    if let Some(full_at) = collect(&mut select, &mut page.events, read.max_events, read.max_bytes)? {
+        page.scanned_to = full_at;
+    }
+    Ok(page)
+}
+
+/// Takes rows until one of the bounds is met, and answers where that was.
+fn collect(
+    select: &mut Statement<'_>,
+    events: &mut Vec<Arc<RecordedEvent>>,
+    max_events: usize,
+    max_bytes: usize,
+) -> rusqlite::Result<Option<Position>> {
     let mut bytes = 0_usize;
     let mut rows = select.raw_query();
     while let Some(row) = rows.next()? {
         let event = recorded(row)?;
         bytes = bytes.saturating_add(event.payload().len());
         let position = event.position();
-        page.events.push(Arc::new(event));
-        if page.events.len() >= read.max_events || bytes >= read.max_bytes {
-            page.scanned_to = position;
-            break;
+        events.push(Arc::new(event));
+        if events.len() >= max_events || bytes >= max_bytes {
+            return Ok(Some(position));
         }
     }
-    Ok(page)
+    Ok(None)
 }
 
-fn read_at(
-    conn: &Connection,
-    mut positions: Vec<Position>,
-    max_payload: usize,
-) -> Result<Vec<Arc<RecordedEvent>>, Failure<StoreError>> {
+fn read_at(conn: &Connection, read: ReadAt) -> Result<Selection, Failure<StoreError>> {
+    let ReadAt { mut positions, max_bytes, max_payload } = read;
     positions.sort_unstable();
     positions.dedup();
     let mut select = conn.prepare_cached(&format!("SELECT {EVENT} FROM evento_event WHERE position = ?2"))?;
-    let mut events = Vec::with_capacity(positions.len());
+    let mut selection = Selection::default();
+    let mut bytes = 0_usize;
     for position in positions {
+        selection.scanned_to = position;
         if let Some(row) = select.query(params![limit(max_payload), row_id(position)])?.next()? {
-            events.push(Arc::new(recorded(row)?));
+            let event = recorded(row)?;
+            bytes = bytes.saturating_add(event.payload().len());
+            selection.events.push(Arc::new(event));
+            if bytes >= max_bytes {
+                break;
+            }
         }
     }
-    Ok(events)
+    Ok(selection)
 }
 
-fn read_aggregate(conn: &Connection, read: &ReadAggregate) -> Result<Vec<Arc<RecordedEvent>>, Failure<StoreError>> {
+fn read_aggregate(conn: &Connection, read: &ReadAggregate) -> Result<Selection, Failure<StoreError>> {
     // Within an aggregate positions rise with sequences. Where the page before ended at one of its events, the index
     // is entered right behind that.
     let mut select = filtered(
@@ -232,7 +259,9 @@ fn read_aggregate(conn: &Connection, read: &ReadAggregate) -> Result<Vec<Arc<Rec
     select.raw_bind_parameter(4, row_id(read.until))?;
     select.raw_bind_parameter(5, read.aggregate.kind())?;
     select.raw_bind_parameter(6, read.aggregate.id())?;
-    collect(&mut select)
+    let mut events = Vec::new();
+    let full_at = collect(&mut select, &mut events, read.max_events, read.max_bytes)?;
+    Ok(Selection { events, scanned_to: full_at.unwrap_or(read.until) })
 }
 
 /// Where the events of a held key are that a consumer with these names has not passed.
@@ -249,16 +278,7 @@ pub(super) fn behind(
     )?;
     let (kind, id) = (held.aggregate.kind(), held.aggregate.id());
     let parameters = params![kind, id, row_id(held.from), row_id(frontier), context, names];
-    select.query_map(parameters, |row| row.get(0).map(position))?.collect()
-}
-
-fn collect(select: &mut Statement<'_>) -> Result<Vec<Arc<RecordedEvent>>, Failure<StoreError>> {
-    let mut events = Vec::new();
-    let mut rows = select.raw_query();
-    while let Some(row) = rows.next()? {
-        events.push(Arc::new(recorded(row)?));
-    }
-    Ok(events)
+    select.query_map(parameters, |row| position(row, 0))?.collect()
 }
 
 /// Copies a row of [`EVENT`] into one piece.
@@ -268,13 +288,14 @@ fn recorded(row: &Row<'_>) -> rusqlite::Result<RecordedEvent> {
         ValueRef::Integer(length) => (&[][..], Some(length.cast_unsigned())),
         payload => (payload.as_blob()?, None),
     };
+    let position = position(row, 0)?;
     Ok(RecordedEvent::new(RecordedParts {
-        position: position(row.get(0)?),
+        position,
         id: text(1)?,
         name: text(2)?,
         context: text(3)?,
         aggregate: AggregateRef { kind: text(4)?, id: text(5)? },
-        sequence: Sequence(row.get::<_, i64>(6)?.cast_unsigned()),
+        sequence: Sequence(number(row, 6, "evento_event", format_args!("position {position}"))?),
         metadata: text(7)?,
         payload,
         oversize,
@@ -291,15 +312,11 @@ impl EventLog for OpenSqlite {
         self.threads.read(move |conn| self::read(conn, &read))
     }
 
-    fn read_at(
-        &self,
-        positions: Vec<Position>,
-        max_payload: usize,
-    ) -> BoxFuture<'_, Result<Vec<Arc<RecordedEvent>>, StoreError>> {
-        self.threads.read(move |conn| self::read_at(conn, positions, max_payload))
+    fn read_at(&self, read: ReadAt) -> BoxFuture<'_, Result<Selection, StoreError>> {
+        self.threads.read(move |conn| self::read_at(conn, read))
     }
 
-    fn read_aggregate(&self, read: ReadAggregate) -> BoxFuture<'_, Result<Vec<Arc<RecordedEvent>>, StoreError>> {
+    fn read_aggregate(&self, read: ReadAggregate) -> BoxFuture<'_, Result<Selection, StoreError>> {
         self.threads.read(move |conn| self::read_aggregate(conn, &read))
     }
 

@@ -10,6 +10,7 @@ use super::{
     claim::{consumer_key, position, unknown},
     connection::{Failure, now},
     dead_event,
+    number::{self, number},
     queue::Lane,
 };
 use crate::store::decision;
@@ -20,9 +21,11 @@ const REQUEST: &str = "SELECT c.bundle, c.kind, c.name, c.version, c.context, r.
 
 fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRequest> {
     let (action, target, state) = (row.get_ref(6)?.as_str()?, row.get_ref(7)?.as_str()?, row.get_ref(15)?.as_str()?);
+    let id: i64 = row.get(5)?;
+    let count = |column| number(row, column, "evento_request", format_args!("request {id}"));
     Ok(StoredRequest {
         consumer: consumer_key(row, 0)?,
-        id: RequestId(row.get::<_, i64>(5)?.cast_unsigned()),
+        id: RequestId(count(5)?),
         action: Action::from_name(action).ok_or_else(|| unknown(6, action))?,
         target: match target {
             "event" => Target::Event(position(row, 8)?),
@@ -30,9 +33,9 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<StoredRequest> {
             "consumer" => Target::Consumer,
             other => return Err(unknown(7, other)),
         },
-        total: row.get::<_, i64>(11)?.cast_unsigned(),
-        done: row.get::<_, i64>(12)?.cast_unsigned(),
-        failed: row.get::<_, i64>(13)?.cast_unsigned(),
+        total: count(11)?,
+        done: count(12)?,
+        failed: count(13)?,
         at: position(row, 14)?,
         state: RequestState::from_name(state).ok_or_else(|| unknown(15, state))?,
         made_at: Timestamp(row.get(16)?),
@@ -96,13 +99,14 @@ pub(super) fn advance(conn: &Connection, consumer: i64, progress: &[RequestProgr
     for RequestProgress { id, done, failed, at, finished } in progress {
         conn.prepare_cached(
             "UPDATE evento_request SET done = ?3, failed = ?4, position = ?5, state = CASE WHEN ?6 THEN 'finished' \
-             WHEN state = 'pending' THEN 'running' ELSE state END WHERE id = ?1 AND consumer = ?2",
+             WHEN state = 'pending' THEN 'running' ELSE state END \
+             WHERE id = ?1 AND consumer = ?2 AND state <> 'finished'",
         )?
         .execute(params![
             id.0.cast_signed(),
             consumer,
-            done.cast_signed(),
-            failed.cast_signed(),
+            number::stored(*done),
+            number::stored(*failed),
             at.to_bytes(),
             finished,
         ])?;

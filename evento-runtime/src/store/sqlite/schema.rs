@@ -101,7 +101,8 @@ CREATE TABLE evento_replay_except (
     PRIMARY KEY (segment, position)
 ) STRICT, WITHOUT ROWID;
 
--- The epoch, which fenced writes look at, apart from the time to live, which renewals write. No owner: let go.
+-- The epoch, which fenced writes look at, apart from the time to live, which renewals write. No owner: let go. Clean is
+-- the present taking, or, without an owner, the next.
 CREATE TABLE evento_claim (
     segment INTEGER PRIMARY KEY,
     epoch INTEGER NOT NULL,
@@ -166,6 +167,7 @@ CREATE TABLE evento_dead_event (
     parks INTEGER NOT NULL,
     PRIMARY KEY (consumer, position)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX evento_dead_event_of_aggregate ON evento_dead_event (consumer, aggregate_type, aggregate_id, position);
 
 -- What resets took away: the row as JSON, under the generation that the reset ended.
 CREATE TABLE evento_archive (

@@ -1,5 +1,10 @@
+#[cfg(test)]
+mod tests;
+
 use std::{
+    any::Any,
     io, mem,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -158,9 +163,15 @@ pub(super) fn stopped() -> StoreError {
     StoreError::unavailable(io::Error::other("the sqlite store is closed, or one of its threads has ended"))
 }
 
+fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("with no message");
+    StoreError::unavailable(io::Error::other(format!("the store's job panicked: {text}")))
+}
+
 /// A command on its way.
 pub(super) trait Job: Send {
-    /// Runs it, and tells whether what it did is to be kept.
+    /// Runs it, and tells whether what it did is to be kept: nothing of one that panics is.
     fn run(&mut self, conn: &Connection) -> bool;
     /// Whether somebody still wants its answer.
     fn is_wanted(&self) -> bool;
@@ -182,7 +193,12 @@ where
 {
     fn run(&mut self, conn: &Connection) -> bool {
         let Some(work) = self.work.take() else { return false };
-        let result = work(conn).map_err(Failure::into_error);
+        // What it wrote is undone; what it holds is dropped.
+        let ran = catch_unwind(AssertUnwindSafe(|| work(conn)));
+        let result = match ran {
+            Ok(result) => result.map_err(Failure::into_error),
+            Err(panic) => Err(panicked(&*panic).into()),
+        };
         let keep = result.is_ok();
         self.result = Some(result);
         keep
@@ -217,7 +233,10 @@ fn write_all(conn: &Connection, queue: &Queue, wakes: &Mutex<Vec<Wake>>) {
         if appended {
             let wakes = wakes.lock().unwrap_or_else(PoisonError::into_inner).clone();
             for wake in wakes {
-                wake();
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| wake())) {
+                    let error = &panicked(&*panic) as &dyn std::error::Error;
+                    tracing::error!(error, "what was to be woken by an append is not: it finds it by its poll");
+                }
             }
         }
     }
