@@ -24,6 +24,7 @@ mod room;
 mod route;
 mod settle;
 mod slot;
+mod straight;
 mod suspect;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::Duration,
+    vec,
 };
 
 use evento_core::{
@@ -300,6 +302,13 @@ pub(crate) struct Output {
     pub(crate) wake_at: Option<Duration>,
 }
 
+/// What is left of a page.
+#[derive(Debug)]
+struct Unread {
+    events: vec::IntoIter<Arc<RecordedEvent>>,
+    scanned_to: Position,
+}
+
 /// Counts since the engine was made.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Counts {
@@ -347,8 +356,6 @@ pub(crate) struct Engine {
     keys: Keys,
     requests: Requests,
     order: SequenceCheck,
-    /// The stream's event that was last found to be in order.
-    checked: Position,
     /// The stream does not go on behind it.
     out_of_order: Option<OutOfOrder>,
     uses: Vec<Use>,
@@ -356,9 +363,9 @@ pub(crate) struct Engine {
     ready: Vec<VecDeque<SlotId>>,
     breakers: Vec<Breaker>,
 
-    pages: VecDeque<Page>,
-    /// The next event of the first page.
-    cursor: usize,
+    pages: VecDeque<Unread>,
+    /// The next event of the first page, that there was no room for yet.
+    next: Option<Arc<RecordedEvent>>,
     /// Up to where pages have been asked for.
     scanned_to: Position,
     head: Position,
@@ -458,12 +465,11 @@ impl Engine {
             keys: Keys::default(),
             requests: Requests::default(),
             order: memory.order,
-            checked: Position::BEGINNING,
             out_of_order: None,
             ready: vec![VecDeque::new(); config.policies.len()],
             breakers: vec![Breaker::default(); config.policies.len()],
             pages: VecDeque::new(),
-            cursor: 0,
+            next: None,
             scanned_to: state.frontier,
             head: Position::BEGINNING,
             fetching: false,
@@ -504,7 +510,11 @@ impl Engine {
             engine.keys.hold(held);
             if let Some((aggregate, after)) = aside {
                 let hash = aggregate.key_hash();
-                engine.set_aside(Identity::Aggregate(aggregate), hash, Aside { changed: false, ..Aside::new(after) });
+                engine.set_aside(
+                    Identity::Aggregate(Box::new(aggregate)),
+                    hash,
+                    Aside { changed: false, ..Aside::new(after) },
+                );
             }
         }
         engine
@@ -530,7 +540,7 @@ impl Engine {
         self.scanned_to = self.scanned_to.max(page.scanned_to);
         self.head = self.head.max(page.head);
         self.at_head = page.scanned_to >= page.head && !std::mem::take(&mut self.moved_since_asked);
-        self.pages.push_back(page);
+        self.pages.push_back(Unread { events: page.events.into_iter(), scanned_to: page.scanned_to });
     }
 
     /// The page could not be read: it is asked for again at the next step.

@@ -205,6 +205,13 @@ impl Core {
         }
     }
 
+    /// The next inline attempt, where the one in `slot` was handled and nothing else is to be done.
+    pub(super) fn straight_on(&self, slot: SlotId) -> Option<Job> {
+        let mut inner = self.lock();
+        let now = inner.now;
+        if inner.closed { None } else { inner.engine.straight_on(slot, now) }
+    }
+
     fn tell_rejected(&self, inner: &mut Inner) {
         for (index, executor) in self.executors.iter().enumerate() {
             let rejected = inner.engine.executor_counts(index).rejected;
@@ -272,14 +279,18 @@ impl Core {
 impl Inner {
     /// Tells the engine of an attempt that ended.
     pub(super) fn end(&mut self, slot: SlotId, outcome: Outcome, last: bool) {
-        // SplitMix64: jitter needs no more.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let mut random = 0;
+        if !matches!(outcome, Outcome::Handled) {
+            // SplitMix64: jitter needs no more.
+            self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            random = mixed ^ (mixed >> 31);
+        }
         if matches!(outcome, Outcome::CutOff) {
             self.left.extend(self.engine.position_of(slot));
         }
-        self.engine.ended(slot, outcome, last, mixed ^ (mixed >> 31), self.now);
+        self.engine.ended(slot, outcome, last, random, self.now);
     }
 
     /// Tells the engine of an inline attempt that ended, if one has.

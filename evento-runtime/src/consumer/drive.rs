@@ -16,7 +16,7 @@ use super::{
     io::{self, Done, Io},
     watchdog::Watchdog,
 };
-use crate::engine::{Engine, Outcome, SlotId, Start};
+use crate::engine::{Engine, Job, Outcome, SlotId, Start};
 
 /// Why consuming under a claim ended.
 #[derive(Debug)]
@@ -133,20 +133,25 @@ impl<'a> Drive<'a> {
                 return End::Lost;
             }
             if let Some(start) = left.inline {
-                ended = self.begin(start).await;
-                burst += 1;
-                if ended.is_some() && !self.consumer.attention.is_asked() {
-                    // Handlers that compute, or block, take time without ever waiting. Looked at after the first event of a
-                    // burst and then ever more seldom: a slow handler ends each burst at its first, a quick one pays little.
-                    let is_long = burst.is_power_of_two()
-                        && self.io.shared.clock.now().saturating_sub(left.taken_at) >= LONGEST_BURST;
-                    if !burst.is_multiple_of(BURST) && !is_long {
-                        continue;
+                let mut next = Some(start.job);
+                while let Some(job) = next.take() {
+                    ended = self.begin(job).await;
+                    burst += 1;
+                    let Some((slot, outcome)) = &ended else { break };
+                    if self.consumer.attention.is_asked() || self.is_burst_over(burst, left.taken_at) {
+                        break;
                     }
-                    burst = 0;
-                    tokio::task::consume_budget().await;
-                    if let Some(end) = self.look_around() {
-                        return end;
+                    if matches!(outcome, Outcome::Handled) {
+                        next = self.core.straight_on(*slot);
+                    }
+                }
+                if ended.is_some() && !self.consumer.attention.is_asked() {
+                    if self.is_burst_over(burst, left.taken_at) {
+                        burst = 0;
+                        tokio::task::consume_budget().await;
+                        if let Some(end) = self.look_around() {
+                            return end;
+                        }
                     }
                     continue;
                 }
@@ -165,6 +170,13 @@ impl<'a> Drive<'a> {
                 return end;
             }
         }
+    }
+
+    /// Handlers that compute, or block, take time without ever waiting. Looked at after the first event of a burst and then
+    /// ever more seldom: a slow handler ends each burst at its first, a quick one pays little.
+    fn is_burst_over(&self, burst: u32, began: Duration) -> bool {
+        burst.is_multiple_of(BURST)
+            || burst.is_power_of_two() && self.io.shared.clock.now().saturating_sub(began) >= LONGEST_BURST
     }
 
     /// Takes a turn with the engine, and starts what only this task can.
@@ -200,9 +212,9 @@ impl<'a> Drive<'a> {
     }
 
     /// Begins an inline attempt, and answers how it ended if it has already: most that need not wait do.
-    async fn begin(&mut self, start: Start) -> Option<(SlotId, Outcome)> {
-        let slot = start.job.slot;
-        let mut attempt = self.core.attempt(start.job);
+    async fn begin(&mut self, job: Job) -> Option<(SlotId, Outcome)> {
+        let slot = job.slot;
+        let mut attempt = self.core.attempt(job);
         match poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
             Poll::Ready(outcome) => Some((slot, outcome_of(outcome))),
             Poll::Pending => {

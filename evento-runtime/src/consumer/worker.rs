@@ -1,6 +1,7 @@
 //! Executors at work.
 
 use std::{
+    collections::VecDeque,
     fmt,
     future::poll_fn,
     sync::{
@@ -157,7 +158,7 @@ impl Executor {
     async fn work(self: Arc<Self>) {
         let mut own = Own::default();
         loop {
-            let start = match self.queue.try_next(own.core.as_ref()) {
+            let start = match own.starts.pop_front().map(|start| (start, None)).or_else(|| self.try_next(&mut own)) {
                 Some((start, core)) => self.take_up(start, core, &mut own),
                 None => match self.look_for_work(&mut own).await {
                     Some(start) => start,
@@ -177,12 +178,12 @@ impl Executor {
     /// Hands over what ended, which may be what lets the next attempt start; sleeps if there is none all the same.
     async fn look_for_work(&self, own: &mut Own) -> Option<Start> {
         self.hand_over(own);
-        if let Some((start, core)) = self.queue.try_next(own.core.as_ref()) {
+        if let Some((start, core)) = self.try_next(own) {
             return Some(self.take_up(start, core, own));
         }
         // Another thread may be about to start more: waking up costs more than looking again.
         tokio::task::yield_now().await;
-        match self.queue.next(own.core.as_ref()) {
+        match self.queue.next(own.core.as_ref(), &mut own.starts, self.ahead()) {
             Next::Work(start, core) => return Some(self.take_up(start, core, own)),
             Next::Sleep => {
                 // An idle worker keeps no consumer alive.
@@ -192,6 +193,15 @@ impl Executor {
             Next::End => own.ends = true,
         }
         None
+    }
+
+    fn try_next(&self, own: &mut Own) -> Option<(Start, Option<Arc<Core>>)> {
+        self.queue.try_next(own.core.as_ref(), &mut own.starts, self.ahead())
+    }
+
+    /// How many more starts a worker takes at once: none, where its handlers may block.
+    fn ahead(&self) -> usize {
+        if self.kind == ExecutorKind::Pooled { 0 } else { self.batch - 1 }
     }
 
     /// Notes whose attempts follow, where they are another consumer's.
@@ -243,6 +253,10 @@ impl Executor {
             Poll::Pending => {}
         }
         self.hand_over_to(core, own);
+        if !own.starts.is_empty() {
+            let made = self.queue.put_back(core, &mut own.starts);
+            self.make(made);
+        }
         let made = self.queue.waits();
         self.make(made);
         let outcome = tokio::select! {
@@ -280,6 +294,8 @@ struct Own {
     core: Option<Arc<Core>>,
     /// A copy of that consumer's key, which only this worker counts references to.
     key: Option<Arc<ConsumerKey>>,
+    /// Starts of that consumer that it has taken and not come to.
+    starts: VecDeque<Start>,
     /// Attempts that have ended, on their way to their consumer.
     ended: Vec<Ended>,
     completed: u64,

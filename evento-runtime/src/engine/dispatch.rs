@@ -55,7 +55,7 @@ impl Engine {
         if !self.stopping {
             self.ask(now, out);
         }
-        let idle = self.busy == 0 && self.pages.is_empty() && self.recovered.is_empty();
+        let idle = self.busy == 0 && self.next.is_none() && self.pages.is_empty() && self.recovered.is_empty();
         // A write that has not been taken from `out` yet counts as under way.
         if self.pending.is_due(idle, self.stopping, now.since_start) {
             out.commit = Some(self.write());
@@ -258,7 +258,7 @@ impl Engine {
         out.starts.push(Start { executor, job, more });
     }
 
-    fn job(&mut self, id: SlotId, stage: Stage) -> Option<Job> {
+    pub(super) fn job(&mut self, id: SlotId, stage: Stage) -> Option<Job> {
         let slot = self.slots.get_mut(id)?;
         slot.stage = stage;
         let position = slot.position();
@@ -346,7 +346,7 @@ impl Engine {
         }
         self.held_changes();
         let frontier = if self.mutant(Mutant::WatermarkPlusOne) {
-            let next = self.pages.front().and_then(|page| page.events.get(self.cursor));
+            let next = self.next.as_ref().or_else(|| self.pages.front()?.events.as_slice().first());
             next.map_or(self.passed, |event| self.passed.max(event.position()))
         } else {
             self.passed

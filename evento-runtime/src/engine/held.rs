@@ -27,7 +27,7 @@ impl Engine {
             self.asides += 1;
         }
         if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.aside = Some(aside);
+            lane.aside = Some(Box::new(aside));
         }
         self.lanes.aside.push_back(lane);
     }
@@ -77,7 +77,7 @@ impl Engine {
     /// Whether something that an inline event waits for is held before it.
     pub(super) fn holds_before(&self, position: Position) -> bool {
         let before = |aside: &Aside| !aside.released && aside.after.just_after() < position;
-        self.asides > 0 && self.lanes.iter().any(|lane| lane.aside.as_ref().is_some_and(before))
+        self.asides > 0 && self.lanes.iter().any(|lane| lane.aside.as_deref().is_some_and(before))
     }
 
     pub(super) fn slots_of(&self, lane: LaneId) -> Vec<SlotId> {

@@ -16,7 +16,7 @@ enum Intake {
     /// It has a slot, or has settled, or is held: the next one's turn.
     Taken,
     /// Nothing more can be taken in until something ends.
-    Full,
+    Full(Arc<RecordedEvent>),
 }
 
 impl Engine {
@@ -28,10 +28,24 @@ impl Engine {
         self.forget_passed_starts();
         // Behind an inline event nothing is even looked at: what is open needs no name while the checkpoint is below it.
         while self.admits(now) && (self.barrier.is_none() || self.mutant(Mutant::OneSidedBarrier)) {
-            let Some(event) = self.peek() else { break };
-            match self.take_in(&event, now) {
-                Intake::Taken => self.advance(&event),
-                Intake::Full => break,
+            let Some((event, is_recovered)) = self.take_next() else { break };
+            let position = event.position();
+            match self.take_in(event, now) {
+                Intake::Taken if is_recovered => {
+                    self.unrecovered.remove(&position);
+                }
+                Intake::Taken => {
+                    self.forget_retries_between(self.admitted, position.just_before());
+                    self.admitted = position;
+                }
+                Intake::Full(event) => {
+                    if is_recovered {
+                        self.recovered.push_front(event);
+                    } else {
+                        self.next = Some(event);
+                    }
+                    break;
+                }
             }
         }
     }
@@ -40,51 +54,40 @@ impl Engine {
         !self.paused && !self.stopping && !self.pending.holds_admission(now.since_start)
     }
 
-    /// The stream's next event: what was open first, then the pages. None follows one that is out of order.
-    fn peek(&mut self) -> Option<Arc<RecordedEvent>> {
-        if let Some(event) = self.recovered.front() {
-            return Some(Arc::clone(event));
+    /// The stream's next event, and whether it was open: what was comes first, then the pages. None follows one that is out
+    /// of order.
+    fn take_next(&mut self) -> Option<(Arc<RecordedEvent>, bool)> {
+        if let Some(event) = self.recovered.pop_front() {
+            return Some((event, true));
         }
         if self.recovering || !self.to_recover.is_empty() || self.out_of_order.is_some() {
             return None;
         }
-        while let Some(page) = self.pages.front() {
-            if let Some(event) = page.events.get(self.cursor) {
-                if event.position() != self.checked
-                    && let Err(out_of_order) = self.order.check(event, self.admitted)
-                {
+        if let Some(event) = self.next.take() {
+            return Some((event, false));
+        }
+        while let Some(page) = self.pages.front_mut() {
+            if let Some(event) = page.events.as_slice().first() {
+                if let Err(out_of_order) = self.order.check(event, self.admitted) {
                     self.out_of_order = Some(out_of_order);
                     return None;
                 }
-                self.checked = event.position();
-                return Some(Arc::clone(event));
+                return Some((page.events.next()?, false));
             }
             let (from, to) = (self.admitted, page.scanned_to);
             self.forget_retries_between(from, to);
             self.admitted = self.admitted.max(to);
             self.pass(to);
             self.pages.pop_front();
-            self.cursor = 0;
         }
         None
     }
 
-    fn advance(&mut self, event: &RecordedEvent) {
-        if self.recovered.front().is_some_and(|front| front.position() == event.position()) {
-            self.recovered.pop_front();
-            self.unrecovered.remove(&event.position());
-        } else {
-            self.forget_retries_between(self.admitted, event.position().just_before());
-            self.admitted = event.position();
-            self.cursor += 1;
-        }
-    }
-
-    fn take_in(&mut self, event: &Arc<RecordedEvent>, now: Now) -> Intake {
+    fn take_in(&mut self, event: Arc<RecordedEvent>, now: Now) -> Intake {
         let position = event.position();
         let Some(handler) = self.config.routes.get(event.name()) else {
             if self.mutant(Mutant::SkippedIsBarrier) && self.slots.len() > 0 {
-                return Intake::Full;
+                return Intake::Full(event);
             }
             return self.skip(position);
         };
@@ -108,25 +111,25 @@ impl Engine {
         Intake::Taken
     }
 
-    fn take_in_inline(&mut self, event: &Arc<RecordedEvent>, handler: usize, now: Now) -> Intake {
+    fn take_in_inline(&mut self, event: Arc<RecordedEvent>, handler: usize, now: Now) -> Intake {
         let position = event.position();
         let is_recovered = self.unrecovered.contains(&position);
-        if let Some(why) = self.keys.why(event)
+        if let Some(why) = self.keys.why(&event)
             && (why == WhyHeld::Dead || is_recovered || self.asides == 0)
-            && !self.keys.begins_after(event)
+            && !self.keys.begins_after(&event)
         {
-            return self.park(event);
+            return self.park(&event);
         }
         // What was open can have held events behind it, that wait for it.
         let holds_before = if is_recovered { self.holds_before(position) } else { self.asides > 0 };
         let one_sided = self.mutant(Mutant::OneSidedBarrier);
         if self.barrier.is_some()
-            || self.is_handled_again(event)
+            || self.is_handled_again(&event)
             || (!one_sided && (self.slots.len() > self.exempt || holds_before || !self.off_slot.is_empty()))
         {
-            return Intake::Full;
+            return Intake::Full(event);
         }
-        let id = self.occupy(Slot::new(Arc::clone(event), handler, Origin::Stream));
+        let id = self.occupy(Slot::new(event, handler, Origin::Stream));
         self.barrier = Some(id);
         self.recall(id, position, now);
         Intake::Taken
@@ -141,7 +144,7 @@ impl Engine {
 
     fn take_in_parallel(
         &mut self,
-        event: &Arc<RecordedEvent>,
+        event: Arc<RecordedEvent>,
         handler: usize,
         executor: usize,
         ordered: bool,
@@ -149,29 +152,29 @@ impl Engine {
     ) -> Intake {
         let position = event.position();
         if self.barrier.is_some() && !self.mutant(Mutant::OneSidedBarrier) {
-            return Intake::Full;
+            return Intake::Full(event);
         }
         if !ordered {
             if !self.has_room(executor) {
-                return Intake::Full;
+                return Intake::Full(event);
             }
-            let id = self.occupy(Slot::new(Arc::clone(event), handler, Origin::Stream));
+            let id = self.occupy(Slot::new(event, handler, Origin::Stream));
             self.recall(id, position, now);
             return Intake::Taken;
         }
         let is_recovered = self.unrecovered.contains(&position);
-        if let Some(why) = self.keys.why(event) {
+        if let Some(why) = self.keys.why(&event) {
             if why == WhyHeld::Dead {
-                return self.park(event);
+                return self.park(&event);
             }
-            if !(is_recovered && self.keys.begins_after(event)) {
-                return self.keep_back(event);
+            if !(is_recovered && self.keys.begins_after(&event)) {
+                return self.keep_back(&event);
             }
         }
         let lane = match self.lanes.find(event.key_hash(), event.aggregate()) {
             Found::Lane(lane) => Some(lane),
             // Never two aggregates in one lane: the other one's turn comes when this one's events have settled.
-            Found::Collision => return Intake::Full,
+            Found::Collision => return Intake::Full(event),
             Found::None => None,
         };
         let share = self.uses[executor].limits.look_ahead / self.uses[executor].limits.capacity.max(1);
@@ -179,17 +182,17 @@ impl Engine {
             .and_then(|lane| self.lanes.get(lane))
             .is_some_and(|lane| lane.blocked || lane.len as usize >= share.max(1));
         if is_busy && !is_recovered {
-            return self.put_aside(event, position);
+            return self.put_aside(&event, position);
         }
         if !self.has_room(executor) {
-            return Intake::Full;
+            return Intake::Full(event);
         }
         // It may be this aggregate that has made room.
-        if lane.is_some() && self.keys.why(event).is_some() && !(is_recovered && self.keys.begins_after(event)) {
-            return self.keep_back(event);
+        if lane.is_some() && self.keys.why(&event).is_some() && !(is_recovered && self.keys.begins_after(&event)) {
+            return self.keep_back(&event);
         }
-        let lane = lane.unwrap_or_else(|| self.lanes.open(Identity::Event(Arc::clone(event)), event.key_hash()));
-        let id = self.occupy(Slot::new(Arc::clone(event), handler, Origin::Stream));
+        let lane = lane.unwrap_or_else(|| self.lanes.open(Identity::Event(Arc::clone(&event)), event.key_hash()));
+        let id = self.occupy(Slot::new(event, handler, Origin::Stream));
         if self.enqueue(lane, id) {
             self.recall(id, position, now);
         }

@@ -100,6 +100,10 @@ impl Keys {
         self.by_hash.contains_key(&hash)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_hash.is_empty()
+    }
+
     pub(crate) fn any_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -21,21 +21,21 @@ pub(super) struct Lane {
     /// Its head waits for another attempt, or dies.
     pub(super) blocked: bool,
     /// What of the aggregate is held outside memory.
-    pub(super) aside: Option<Aside>,
+    pub(super) aside: Option<Box<Aside>>,
 }
 
 /// Which aggregate a lane is of, without a copy of its name where an event has it.
 #[derive(Debug)]
 pub(super) enum Identity {
     Event(Arc<RecordedEvent>),
-    Aggregate(Aggregate),
+    Aggregate(Box<Aggregate>),
 }
 
 impl Identity {
     pub(super) fn aggregate(&self) -> AggregateRef<'_> {
         match self {
             Self::Event(event) => event.aggregate(),
-            Self::Aggregate(aggregate) => aggregate.as_ref(),
+            Self::Aggregate(aggregate) => (**aggregate).as_ref(),
         }
     }
 }

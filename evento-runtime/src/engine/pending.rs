@@ -209,6 +209,13 @@ impl Pending {
         self.urgent || settled || (self.is_dirty() && (stopping || now >= self.last_write + self.cadence.skipped_every))
     }
 
+    /// Whether no write is wanted, nor would be with one more settled event.
+    pub(crate) fn leaves_alone(&self, now: Duration) -> bool {
+        let is_full = self.settled + 1 >= self.cadence.events
+            || self.settled_since.is_some_and(|since| now >= since + self.cadence.every);
+        !(self.urgent || self.cadence.every_event || is_full && self.writing.is_none()) && self.recorded.is_empty()
+    }
+
     /// The write that the store has not got, if it is time to make it again.
     pub(crate) fn again(&mut self, stopping: bool, now: Duration) -> Option<Commit> {
         let writing = self.writing.as_mut()?;

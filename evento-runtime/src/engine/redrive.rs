@@ -16,7 +16,7 @@ impl Engine {
     /// Has a dead event handled again, then what is parked behind it.
     pub(super) fn redrive(&mut self, letter: DeadEvent) {
         let hash = letter.aggregate.key_hash();
-        let identity = Identity::Aggregate(letter.aggregate.clone());
+        let identity = Identity::Aggregate(Box::new(letter.aggregate.clone()));
         let after = letter.position.just_before();
         let aside = Aside { released: true, changed: false, redriven: Some(letter), ..Aside::new(after) };
         self.set_aside(identity, hash, aside);

@@ -202,7 +202,7 @@ impl Engine {
             self.pending.hold(held);
             let hash = letter.aggregate.key_hash();
             let aside = Aside { released: true, ..Aside::new(letter.position) };
-            self.set_aside(Identity::Aggregate(letter.aggregate), hash, aside);
+            self.set_aside(Identity::Aggregate(Box::new(letter.aggregate)), hash, aside);
         }
         self.letter_ended(letter.position, false);
     }

@@ -67,11 +67,11 @@ impl<O: Clone + Same, W> Queue<O, W> {
         made
     }
 
-    /// The next piece of work, with its owner where that is not `owner`. A worker that is told to sleep calls
-    /// [`Queue::sleep`].
-    pub(crate) fn next(&self, owner: Option<&O>) -> Next<O, W> {
+    /// The next piece of work, with its owner where that is not `owner`; up to `most` pieces of the same owner that follow go
+    /// to `more`. A worker that is told to sleep calls [`Queue::sleep`].
+    pub(crate) fn next(&self, owner: Option<&O>, more: &mut VecDeque<W>, most: usize) -> Next<O, W> {
         let mut state = self.state();
-        if let Some((work, owner)) = state.pop(owner) {
+        if let Some((work, owner)) = state.pop(owner, more, most) {
             return Next::Work(work, owner);
         }
         state.awake -= 1;
@@ -83,8 +83,20 @@ impl<O: Clone + Same, W> Queue<O, W> {
     }
 
     /// Takes work only if there is some that the worker can take without going to sleep.
-    pub(crate) fn try_next(&self, owner: Option<&O>) -> Option<(W, Option<O>)> {
-        self.state().pop(owner)
+    pub(crate) fn try_next(&self, owner: Option<&O>, more: &mut VecDeque<W>, most: usize) -> Option<(W, Option<O>)> {
+        self.state().pop(owner, more, most)
+    }
+
+    /// Puts back what a worker has taken of an owner's work and does not come to. Answers how many workers are to be made.
+    #[must_use]
+    pub(crate) fn put_back(&self, owner: &O, work: &mut VecDeque<W>) -> usize {
+        let mut state = self.state();
+        state.waiting += work.len();
+        state.work.push_front((owner.clone(), std::mem::take(work)));
+        let (woken, made) = state.rouse();
+        drop(state);
+        self.sleepers.add_permits(woken);
+        made
     }
 
     /// Sleeps until there is work, or the queue is closed.
@@ -137,11 +149,14 @@ impl<T> Same for Arc<T> {
 }
 
 impl<O: Clone + Same, W> State<O, W> {
-    fn pop(&mut self, owner: Option<&O>) -> Option<(W, Option<O>)> {
+    fn pop(&mut self, owner: Option<&O>, more: &mut VecDeque<W>, most: usize) -> Option<(W, Option<O>)> {
         loop {
             let (of, work) = self.work.front_mut()?;
             if let Some(next) = work.pop_front() {
-                self.waiting -= 1;
+                // The less there is, the less each takes: nobody sits on what another could do.
+                let follow = most.min(self.waiting / (2 * self.threads)).min(work.len());
+                more.extend(work.drain(..follow));
+                self.waiting -= 1 + follow;
                 let other = owner.is_none_or(|owner| !owner.same(of)).then(|| of.clone());
                 return Some((next, other));
             }

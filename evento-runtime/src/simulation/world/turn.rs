@@ -87,7 +87,11 @@ impl World<'_> {
         for Ended { slot, event, outcome, redelivery, last } in std::mem::take(&mut process.ended) {
             let random = self.random.next();
             self.consumers[consumer].history.report(event, &outcome, redelivery, random, self.now);
+            let straight = matches!(outcome, Outcome::Handled) && self.random.chance(500);
             let Some(process) = &mut self.consumers[consumer].process else { return Ok(()) };
+            if let Some(job) = straight.then(|| process.engine.straight_on(slot, now)).flatten() {
+                return self.begin(consumer, Start { executor: None, job, more: Vec::new() });
+            }
             process.engine.ended(slot, outcome, last, random, now);
         }
         let Some(process) = &mut self.consumers[consumer].process else { return Ok(()) };
