@@ -133,7 +133,7 @@ impl<'a> Drive<'a> {
                 return End::Lost;
             }
             if let Some(start) = left.inline {
-                let mut next = Some(start.job);
+                let (mut next, first) = (Some(start.job), burst + 1);
                 while let Some(job) = next.take() {
                     ended = self.begin(job).await;
                     burst += 1;
@@ -144,6 +144,10 @@ impl<'a> Drive<'a> {
                     if matches!(outcome, Outcome::Handled) {
                         next = self.core.straight_on(*slot);
                     }
+                }
+                if ended.is_none() && burst > first {
+                    // What has settled since the last turn is to be written while this one waits.
+                    continue;
                 }
                 if ended.is_some() && !self.consumer.attention.is_asked() {
                     if self.is_burst_over(burst, left.taken_at) {
