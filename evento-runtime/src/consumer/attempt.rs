@@ -1,7 +1,15 @@
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    future::{Future, poll_fn},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use evento_core::{BoxFuture, ConsumerKey, Context, Fault, HandlerDescriptor, store::Epoch};
 use futures_util::FutureExt;
+use tokio_util::sync::ReusableBoxFuture;
 use tracing::Instrument;
 
 use super::Shared;
@@ -19,41 +27,73 @@ pub(super) struct Attempts {
     pub(super) epoch: Epoch,
 }
 
-/// One attempt under way.
-pub(super) type Attempt = BoxFuture<'static, Result<(), Failure>>;
+/// The inline attempt under way. Its memory is used again by the next.
+#[derive(Debug, Default)]
+pub(super) struct Inline {
+    slot: Option<SlotId>,
+    attempt: Option<ReusableBoxFuture<'static, Result<(), Failure>>>,
+}
 
-/// Ends when the attempt does; never, where there is none.
-pub(super) async fn outcome(attempt: &mut Option<(SlotId, Attempt)>) -> (SlotId, Result<(), Failure>) {
-    match attempt {
-        Some((slot, attempt)) => (*slot, attempt.await),
-        None => std::future::pending().await,
+impl Inline {
+    /// Begins an attempt, and answers how it ended if it has already: most that need not wait do.
+    pub(super) async fn begin(&mut self, attempts: &Arc<Attempts>, job: Job) -> Option<(SlotId, Outcome)> {
+        let slot = job.slot;
+        self.slot = Some(slot);
+        let (attempts, consumer, span) = (Arc::clone(attempts), Arc::clone(&attempts.spec.key), attempts.span(&job));
+        let attempt = async move { attempts.run(job, consumer).await };
+        if span.is_disabled() {
+            self.set(attempt);
+        } else {
+            self.set(attempt.instrument(span));
+        }
+        let polled = poll_fn(|context| Poll::Ready(self.poll(context))).await;
+        if let Poll::Ready(ended) = polled { Some(ended) } else { None }
+    }
+
+    fn set(&mut self, attempt: impl Future<Output = Result<(), Failure>> + Send + 'static) {
+        match &mut self.attempt {
+            Some(used) => used.set(attempt),
+            None => self.attempt = Some(ReusableBoxFuture::new(attempt)),
+        }
+    }
+
+    pub(super) fn runs(&self) -> bool {
+        self.slot.is_some()
+    }
+
+    /// Ends when the attempt does; never, where there is none.
+    pub(super) async fn ended(&mut self) -> (SlotId, Outcome) {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut std::task::Context<'_>) -> Poll<(SlotId, Outcome)> {
+        let (Some(slot), Some(attempt)) = (self.slot, &mut self.attempt) else { return Poll::Pending };
+        attempt.poll(context).map(|outcome| {
+            self.slot = None;
+            (slot, outcome_of(outcome))
+        })
+    }
+
+    /// Drops the attempt where it is.
+    pub(super) fn cut_off(&mut self) -> Option<SlotId> {
+        self.attempt = None;
+        self.slot.take()
     }
 }
 
-pub(super) fn outcome_of(outcome: Result<(), Failure>) -> Outcome {
+fn outcome_of(outcome: Result<(), Failure>) -> Outcome {
     outcome.map_or_else(Outcome::Failed, |()| Outcome::Handled)
 }
 
 impl Attempts {
-    /// One attempt, from decoding to the handler's return. A panic is a failure like any other.
-    pub(super) fn begin(self: &Arc<Self>, job: Job) -> Attempt {
-        let (attempts, span) = (Arc::clone(self), self.span(&job));
-        let consumer = Arc::clone(&self.spec.key);
-        if span.is_disabled() {
-            Box::pin(async move { attempts.run(job, consumer).await })
-        } else {
-            Box::pin(async move { attempts.run(job, consumer).await }.instrument(span))
-        }
-    }
-
-    /// The same for a worker, that keeps the attempts alive itself and has the consumer's key to itself: counters that
+    /// An attempt by a worker, that keeps the attempts alive itself and has the consumer's key to itself: counters that
     /// several threads share would cost more than all the rest.
-    pub(super) fn of_worker(&self, job: Job, consumer: Arc<ConsumerKey>) -> BoxFuture<'_, Result<(), Failure>> {
+    pub(super) async fn of_worker(&self, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
         let span = self.span(&job);
         if span.is_disabled() {
-            Box::pin(self.run(job, consumer))
+            self.run(job, consumer).await
         } else {
-            Box::pin(self.run(job, consumer).instrument(span))
+            Box::pin(self.run(job, consumer).instrument(span)).await
         }
     }
 
@@ -68,6 +108,7 @@ impl Attempts {
         )
     }
 
+    /// One attempt, from decoding to the handler's return. A panic is a failure like any other.
     async fn run(&self, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
         let handler = &self.spec.component.handlers[job.handler];
         if let Some(bytes) = job.event.oversize() {

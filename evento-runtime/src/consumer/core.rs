@@ -8,15 +8,11 @@ use std::{
     time::Duration,
 };
 
-use evento_core::{BoxFuture, ConsumerKey, Position};
+use evento_core::{ConsumerKey, Position};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Kept,
-    attempt::{Attempt, Attempts},
-    worker::Executor,
-};
+use super::{Kept, attempt::Attempts, worker::Executor};
 use crate::{
     clock::Clock,
     engine::{Counts, Engine, Failure, Job, Now, Outcome, Output, SlotId},
@@ -115,18 +111,13 @@ impl Core {
         })
     }
 
-    /// An inline attempt.
-    pub(super) fn attempt(&self, job: Job) -> Attempt {
-        self.attempts.begin(job)
+    pub(super) fn attempts(&self) -> &Arc<Attempts> {
+        &self.attempts
     }
 
     /// An attempt under an executor; `consumer` is the worker's own copy of the consumer's key.
-    pub(super) fn attempt_of<'a>(
-        &'a self,
-        job: Job,
-        consumer: &Arc<ConsumerKey>,
-    ) -> BoxFuture<'a, Result<(), Failure>> {
-        self.attempts.of_worker(job, Arc::clone(consumer))
+    pub(super) async fn attempt_of(&self, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
+        self.attempts.of_worker(job, consumer).await
     }
 
     pub(super) fn consumer(&self) -> &ConsumerKey {

@@ -1,6 +1,6 @@
 mod answer;
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use evento_core::{
     BoxFuture,
@@ -11,12 +11,12 @@ use tokio::sync::watch;
 
 use super::{
     Command, Consumer, Core, Executor, Kept, OpenRequests,
-    attempt::{Attempt, Attempts, outcome, outcome_of},
+    attempt::{Attempts, Inline},
     core::now,
     io::{self, Done, Io},
     watchdog::Watchdog,
 };
-use crate::engine::{Engine, Job, Outcome, SlotId, Start};
+use crate::engine::{Engine, Outcome, SlotId, Start};
 
 /// Why consuming under a claim ended.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Drive<'a> {
     io: Io,
 
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
-    attempt: Option<(SlotId, Attempt)>,
+    inline: Inline,
     wake: watch::Receiver<u64>,
     requests: watch::Receiver<OpenRequests>,
     /// When the engine was last told what is open, or later.
@@ -92,7 +92,7 @@ impl<'a> Drive<'a> {
             looked_at,
             io: Io { shared, claim: claim.clone(), filter: Arc::new(filter) },
             under_way: FuturesUnordered::new(),
-            attempt: None,
+            inline: Inline::default(),
             trouble: None,
             failures: 0,
             look_again: None,
@@ -106,7 +106,7 @@ impl<'a> Drive<'a> {
     /// Consumes until it ends, and until every attempt has returned.
     pub(super) async fn run(&mut self) -> End {
         let end = self.consume().await;
-        let inline = self.attempt.take().map(|(slot, _)| slot);
+        let inline = self.inline.cut_off();
         self.core.close().await;
         let mut inner = self.core.lock();
         let cut_off = inline.and_then(|slot| inner.engine.position_of(slot));
@@ -135,7 +135,7 @@ impl<'a> Drive<'a> {
             if let Some(start) = left.inline {
                 let (mut next, first) = (Some(start.job), burst + 1);
                 while let Some(job) = next.take() {
-                    ended = self.begin(job).await;
+                    ended = self.inline.begin(self.core.attempts(), job).await;
                     burst += 1;
                     let Some((slot, outcome)) = &ended else { break };
                     if self.consumer.attention.is_asked() || self.is_burst_over(burst, left.taken_at) {
@@ -215,19 +215,6 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Begins an inline attempt, and answers how it ended if it has already: most that need not wait do.
-    async fn begin(&mut self, job: Job) -> Option<(SlotId, Outcome)> {
-        let slot = job.slot;
-        let mut attempt = self.core.attempt(job);
-        match poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
-            Poll::Ready(outcome) => Some((slot, outcome_of(outcome))),
-            Poll::Pending => {
-                self.attempt = Some((slot, attempt));
-                None
-            }
-        }
-    }
-
     /// Takes what is ready, without waiting.
     fn look_around(&mut self) -> Option<End> {
         while let Some(Some(done)) = self.under_way.next().now_or_never() {
@@ -251,7 +238,7 @@ impl<'a> Drive<'a> {
             return None;
         }
         self.consumer.attention.given();
-        let attempt_runs = self.attempt.is_some();
+        let inline_runs = self.inline.runs();
         let was_cut = core.is_cut();
         tokio::select! {
             biased;
@@ -263,10 +250,7 @@ impl<'a> Drive<'a> {
             }
             Some(command) = self.consumer.commands.recv() => self.obey(command),
             Some(done) = self.under_way.next(), if !self.under_way.is_empty() => return self.done(done),
-            (slot, outcome) = outcome(&mut self.attempt), if attempt_runs => {
-                self.attempt = None;
-                *ended = Some((slot, outcome_of(outcome)));
-            }
+            outcome = self.inline.ended(), if inline_runs => *ended = Some(outcome),
             () = core.task_needed() => {}
             Ok(()) = self.wake.changed() => core.lock().engine.head_moved(),
             Ok(()) = self.requests.changed() => self.take_requests(),
@@ -304,8 +288,7 @@ impl<'a> Drive<'a> {
     /// The shutdown's budget is spent.
     fn cut_off(&mut self, ended: &mut Option<(SlotId, Outcome)>) {
         self.core.cut_off();
-        if let Some((slot, attempt)) = self.attempt.take() {
-            drop(attempt);
+        if let Some(slot) = self.inline.cut_off() {
             *ended = Some((slot, Outcome::CutOff));
         }
         let inner = self.core.lock();

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     fmt,
-    future::poll_fn,
+    future::{Future, poll_fn},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use evento_core::{BoxFuture, ConsumerKey};
+use evento_core::ConsumerKey;
 use tokio_util::task::TaskTracker;
 
 use super::{Core, Ended};
@@ -234,7 +234,7 @@ impl Executor {
     }
 
     async fn outcome(self: &Arc<Self>, job: Job, own: &mut Own) -> Outcome {
-        let (Some(core), Some(key)) = (own.core.take(), &own.key) else { return Outcome::CutOff };
+        let (Some(core), Some(key)) = (own.core.take(), own.key.clone()) else { return Outcome::CutOff };
         let outcome =
             if core.is_cut() { Outcome::CutOff } else { self.attempt(&core, core.attempt_of(job, key), own).await };
         own.core = Some(core);
@@ -244,9 +244,10 @@ impl Executor {
     async fn attempt(
         self: &Arc<Self>,
         core: &Arc<Core>,
-        mut attempt: BoxFuture<'_, Result<(), Failure>>,
+        attempt: impl Future<Output = Result<(), Failure>> + Send,
         own: &mut Own,
     ) -> Outcome {
+        let mut attempt = std::pin::pin!(attempt);
         match poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
             Poll::Ready(Ok(())) => return Outcome::Handled,
             Poll::Ready(Err(failure)) => return Outcome::Failed(failure),

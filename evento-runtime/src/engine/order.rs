@@ -51,20 +51,25 @@ pub(crate) struct SequenceCheck {
     seen: Box<[Seen]>,
     /// Keyed by chance: no aggregate can be named so that it is taken for another.
     hashes: RandomState,
+    /// What is not above this is read again, under a new claim.
+    newest: Position,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     aggregate: u64,
     sequence: Sequence,
-    position: Position,
 }
 
 const PLACES: usize = 4096;
 
 impl Default for SequenceCheck {
     fn default() -> Self {
-        Self { seen: vec![Seen::default(); PLACES].into_boxed_slice(), hashes: RandomState::default() }
+        Self {
+            seen: vec![Seen::default(); PLACES].into_boxed_slice(),
+            hashes: RandomState::default(),
+            newest: Position::BEGINNING,
+        }
     }
 }
 
@@ -77,17 +82,16 @@ impl SequenceCheck {
         if position <= frontier {
             return refused(After::Position(frontier));
         }
+        if position <= self.newest {
+            return Ok(());
+        }
         let aggregate = self.hashes.hash_one(event.aggregate());
         let place = &mut self.seen[aggregate as usize % PLACES];
-        if place.aggregate == aggregate {
-            if position <= place.position {
-                return Ok(());
-            }
-            if sequence <= place.sequence {
-                return refused(After::Sequence(place.sequence));
-            }
+        if place.aggregate == aggregate && sequence <= place.sequence {
+            return refused(After::Sequence(place.sequence));
         }
-        *place = Seen { aggregate, sequence, position };
+        *place = Seen { aggregate, sequence };
+        self.newest = position;
         Ok(())
     }
 }
