@@ -83,7 +83,7 @@ impl Executor {
             kind: described.kind(),
             permits: Permits::new(capacity),
             queue: Queue::new(capacity, threads),
-            batch: (capacity / (4 * threads)).clamp(1, LARGEST_BATCH),
+            batch: (capacity / (2 * threads)).clamp(1, LARGEST_BATCH),
             tasks,
             counters: Counters::default(),
         })
