@@ -1,4 +1,5 @@
 mod failure;
+mod held_back;
 mod limit;
 mod order;
 mod shutdown;
