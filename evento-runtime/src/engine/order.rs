@@ -78,7 +78,8 @@ impl SequenceCheck {
             return refused(After::Position(frontier));
         }
         let aggregate = self.hashes.hash_one(event.aggregate());
-        let place = &mut self.seen[aggregate as usize % PLACES];
+        let [low, high, ..] = aggregate.to_le_bytes();
+        let place = &mut self.seen[usize::from(u16::from_le_bytes([low, high])) % PLACES];
         if place.aggregate == aggregate {
             if position <= place.position {
                 return Ok(());
