@@ -4,6 +4,9 @@ mod attempt;
 mod control;
 mod core;
 mod drive;
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
+mod interleaved;
 mod io;
 mod keeper;
 mod status;

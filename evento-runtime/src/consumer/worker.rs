@@ -18,6 +18,7 @@ use super::{Core, Ended};
 use crate::{
     engine::{Failure, Job, Outcome, Start},
     executor::{ConsumerExecutor, ExecutorKind, Next, Permits, Queue},
+    sync::spawn,
 };
 
 /// One executor of a running bundle.
@@ -135,7 +136,7 @@ impl Executor {
         for _ in 0..workers {
             let worker = Arc::clone(self).work();
             if self.kind != ExecutorKind::Pooled {
-                self.tasks.spawn(worker);
+                spawn(&self.tasks, worker);
                 continue;
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -149,7 +150,7 @@ impl Executor {
             if let Err(error) = thread {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(executor = self.name, error, "no thread for the pool: a task takes its place");
-                self.tasks.spawn(Arc::clone(self).work());
+                spawn(&self.tasks, Arc::clone(self).work());
             }
         }
     }
