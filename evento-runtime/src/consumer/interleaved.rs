@@ -4,19 +4,23 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, LazyLock},
+    time::Duration,
 };
 
 use evento_core::{
     CheckpointMode, ComponentDescriptor, ConsumerKey, Context, Event, EventId, NewEvent, Position, event_handler,
     projector,
-    store::{Append, CheckpointStore, EventLog, Expected, Owner, Registration, Store},
+    store::{
+        Append, CheckpointStore, Claim, ClaimOutcome, ClaimRequest, ClaimStore, EventLog, Expected, Owner,
+        Registration, Store,
+    },
 };
 use serde::{Deserialize, Serialize};
 use shuttle::future;
 use tokio::{runtime::Runtime, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Consumer, Control, Executor, Keeper, OpenRequests, Shared};
+use super::{Consumer, ConsumerState, ConsumerStatus, Control, Executor, Keeper, OpenRequests, Shared};
 use crate::{
     ConsumerExecutor, Settings,
     bundle::ConsumerSpec,
@@ -165,6 +169,22 @@ impl World {
         self.specs.iter().map(start).collect()
     }
 
+    /// Takes the claim away, as it goes where its time was up.
+    async fn take_claim_away(&self) {
+        let held = self.store.claims("interleaved".to_owned()).await.unwrap().remove(0);
+        let Some((owner, _)) = held.owner else { return };
+        let claim = Claim { consumer: held.consumer.clone(), segment: held.segment, owner, epoch: held.epoch };
+        self.store.release(claim, false).await.unwrap();
+        let taken = ClaimRequest {
+            consumer: held.consumer,
+            segment: held.segment,
+            owner: Owner { name: "another".to_owned(), process: None },
+            time_to_live: Duration::from_secs(60),
+            names: self.specs[0].names.clone(),
+        };
+        assert!(matches!(self.store.claim(taken).await.unwrap(), ClaimOutcome::Taken { .. }));
+    }
+
     async fn append(&self, numbers: impl Iterator<Item = u64>) -> Position {
         let event = |number: u64| {
             let id = EventId::new(format!("e-{number}")).unwrap();
@@ -180,7 +200,8 @@ impl World {
     async fn stop(&self, controls: &[Control]) {
         self.shared.stop.cancel();
         for control in controls {
-            control.status.subscribe().wait_for(|status| status.released).await.unwrap();
+            let stopped = |status: &ConsumerStatus| status.state == ConsumerState::Stopped;
+            control.status.subscribe().wait_for(stopped).await.unwrap();
         }
         for executor in &self.shared.executors {
             executor.close();
@@ -255,8 +276,8 @@ fn everything_is_handled_by_two_consumers_that_share_their_permits() {
     everything_is_handled(tasks, CheckpointMode::Watermark, 2);
 }
 
-/// A stop in the middle: what runs is finished, and written; what has not begun is still open. A claim that is lost, or a
-/// budget that is spent, cuts off what runs: no worker is left behind, and no permit.
+/// A stop in the middle: what runs is finished, and written; what has not begun is still open. A budget that is spent cuts
+/// off what runs: no worker is left behind, and no permit.
 fn a_stop_in_the_middle(cut: bool) {
     order::each(1_000, move || {
         let _entered = RUNTIME.enter();
@@ -296,4 +317,26 @@ fn a_stop_in_the_middle_loses_nothing_and_writes_what_was_handled() {
 #[test]
 fn b67_a_stop_that_cuts_off_what_runs_leaves_no_worker_and_no_permit_behind() {
     a_stop_in_the_middle(true);
+}
+
+/// A claim that is lost in the middle, by a write that is refused: what runs is cut off, and no permit stays with it.
+#[test]
+fn b67_a_lost_claim_leaves_no_worker_and_no_permit_behind() {
+    for mode in [CheckpointMode::OnStart, CheckpointMode::Watermark] {
+        order::each(500, move || {
+            let _entered = RUNTIME.enter();
+            future::block_on(async {
+                let world = World::new(tasks(), mode, 1);
+                let last = world.append(1..=EVENTS).await;
+                let controls = world.start().await;
+                let mut status = controls[0].status.subscribe();
+                status.wait_for(|status| status.frontier > Position::BEGINNING).await.unwrap();
+                world.take_claim_away().await;
+                let lost =
+                    |status: &ConsumerStatus| status.state == ConsumerState::Waiting || status.settled_to >= last;
+                status.wait_for(lost).await.unwrap();
+                world.stop(&controls).await;
+            });
+        });
+    }
 }
