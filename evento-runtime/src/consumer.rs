@@ -394,6 +394,6 @@ impl Consumer {
 }
 
 fn limits(executor: &Executor) -> Limits {
-    let capacity = executor.permits().capacity();
+    let capacity = executor.capacity();
     Limits { capacity, look_ahead: capacity.saturating_mul(4) }
 }

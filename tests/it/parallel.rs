@@ -1,3 +1,5 @@
+mod checkpoint;
+mod dead_event;
 mod failure;
 mod held_back;
 mod limit;

@@ -129,7 +129,7 @@ impl World {
             spec(ComponentDescriptor::of::<Other>(), Arc::new(Other(Arc::clone(&seen)))),
         ];
         let shared = Arc::new(Shared {
-            executors: vec![Executor::new(&executor, tasks.clone())],
+            executors: vec![Executor::new(&executor, 0, tasks.clone())],
             keeper: Keeper::new(Arc::clone(&opened), settings.claim.clone(), clock),
             store: opened,
             page_bytes: 1 << 20,

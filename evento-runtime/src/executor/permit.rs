@@ -65,10 +65,6 @@ impl Permits {
         Grant { permits: Arc::clone(self), member: place, held: 0 }
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// How many are not free.
     pub(crate) fn in_use(&self) -> usize {
         self.capacity - self.state().free
