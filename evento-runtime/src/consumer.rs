@@ -4,6 +4,9 @@ mod attempt;
 mod control;
 mod core;
 mod drive;
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
+mod interleaved;
 mod io;
 mod keeper;
 mod status;
@@ -391,6 +394,6 @@ impl Consumer {
 }
 
 fn limits(executor: &Executor) -> Limits {
-    let capacity = executor.permits().capacity();
+    let capacity = executor.capacity();
     Limits { capacity, look_ahead: capacity.saturating_mul(4) }
 }

@@ -1,5 +1,8 @@
 //! Executors: named, bounded capacity for handlers that run in parallel.
 
+#[cfg(test)]
+#[cfg(feature = "shuttle")]
+mod interleaved;
 mod permit;
 mod queue;
 

@@ -15,6 +15,7 @@ mod interceptor;
 #[doc(hidden)]
 pub mod simulation;
 pub mod store;
+mod sync;
 pub mod testing;
 
 pub use bundle::{

@@ -1,4 +1,7 @@
+mod checkpoint;
+mod dead_event;
 mod failure;
+mod held_back;
 mod limit;
 mod order;
 mod shutdown;

@@ -10,8 +10,8 @@ use std::{
 };
 
 use evento_core::{
-    BoxFuture,
-    store::{OpenStore, Page, Store, StoreError},
+    BoxFuture, Position,
+    store::{Head, OpenStore, Page, Store, StoreError},
 };
 
 /// What a store is asked to do.
@@ -69,6 +69,7 @@ struct State {
     always: BTreeMap<Operation, Fate>,
     counts: BTreeMap<Operation, usize>,
     altered: Option<Altered>,
+    bound: Option<Position>,
 }
 
 /// What is made of a page on its way.
@@ -97,12 +98,32 @@ impl Faults {
         self.state().altered = Some(Altered(Arc::new(alter)));
     }
 
+    /// From now on, until this is told otherwise, an open transaction holds readers back: none gets above `bound`, though
+    /// there are committed rows.
+    pub fn hold_back(&self, bound: Option<Position>) {
+        self.state().bound = bound;
+    }
+
     fn altered(&self, mut page: Page) -> Page {
-        let altered = self.state().altered.clone();
+        let (altered, bound) = {
+            let state = self.state();
+            (state.altered.clone(), state.bound)
+        };
+        if let Some(bound) = bound {
+            page.more_above |= page.head > bound;
+            page.events.retain(|event| event.position() <= bound);
+            page.scanned_to = page.scanned_to.min(bound);
+            page.head = page.head.min(bound);
+        }
         if let Some(Altered(alter)) = altered {
             alter(&mut page);
         }
         page
+    }
+
+    fn held_back(&self, head: Head) -> Head {
+        let bound = self.state().bound;
+        Head { bound: bound.map_or(head.bound, |bound| head.bound.min(bound)), ..head }
     }
 
     /// Forgets every plan.
@@ -111,6 +132,7 @@ impl Faults {
         state.planned.clear();
         state.always.clear();
         state.altered = None;
+        state.bound = None;
     }
 
     /// How often `operation` was called, whatever became of it.

@@ -86,7 +86,7 @@ fn run(prepared: Prepared, store: Arc<dyn Store>) -> Running {
     let keeper = Keeper::new(Arc::clone(&store), settings.claim.clone(), clock);
     let tasks = TaskTracker::new();
     let shared = Arc::new(Shared {
-        executors: executors.iter().map(|executor| Executor::new(executor, tasks.clone())).collect(),
+        executors: executors.iter().map(|it| Executor::new(it, settings.start_ahead, tasks.clone())).collect(),
         store: Arc::clone(&store),
         page_bytes: page_bytes(&settings, consumers.iter().map(pages_of).sum()),
         clock,

@@ -1,10 +1,7 @@
 use std::{
     fmt,
     hash::{BuildHasher, RandomState},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, PoisonError, TryLockError, atomic::Ordering},
     time::Duration,
 };
 
@@ -17,6 +14,7 @@ use crate::{
     clock::Clock,
     engine::{Counts, Engine, Failure, Job, Now, Outcome, Output, SlotId},
     executor::Grant,
+    sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard},
 };
 
 /// The engine of one claim, shared by its consumer's task and the workers that run its attempts.

@@ -19,6 +19,7 @@ use super::{Core, Ended};
 use crate::{
     engine::{Failure, Job, Outcome, Start},
     executor::{ConsumerExecutor, ExecutorKind, Next, Permits, Queue},
+    sync::spawn,
 };
 
 /// One executor of a running bundle.
@@ -28,6 +29,9 @@ use crate::{
 pub(crate) struct Executor {
     name: String,
     kind: ExecutorKind,
+    /// How many workers there are at the most: so many handlers run at once.
+    capacity: usize,
+    /// One for each worker, and for each start that may be recorded ahead of them.
     permits: Arc<Permits>,
     queue: Queue<Arc<Core>, Start>,
     /// How many ended attempts a worker keeps to itself: so few that the others always find work.
@@ -70,7 +74,8 @@ pub struct ExecutorStatus {
 const LARGEST_BATCH: usize = 32;
 
 impl Executor {
-    pub(crate) fn new(described: &ConsumerExecutor, tasks: TaskTracker) -> Arc<Self> {
+    /// `start_ahead` attempts may wait for a worker.
+    pub(crate) fn new(described: &ConsumerExecutor, start_ahead: usize, tasks: TaskTracker) -> Arc<Self> {
         let capacity = described.capacity();
         let threads = match described.kind() {
             ExecutorKind::Pooled => capacity,
@@ -81,7 +86,8 @@ impl Executor {
         Arc::new(Self {
             name: described.name().to_owned(),
             kind: described.kind(),
-            permits: Permits::new(capacity),
+            capacity,
+            permits: Permits::new(capacity.saturating_add(start_ahead)),
             queue: Queue::new(capacity, threads),
             batch: (capacity / (2 * threads)).clamp(1, LARGEST_BATCH),
             tasks,
@@ -91,6 +97,10 @@ impl Executor {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
     }
 
     pub(crate) fn permits(&self) -> &Arc<Permits> {
@@ -123,8 +133,8 @@ impl Executor {
         ExecutorStatus {
             name: self.name.clone(),
             kind: self.kind,
-            capacity: self.permits.capacity(),
-            in_flight: self.permits.in_use(),
+            capacity: self.capacity,
+            in_flight: self.permits.in_use().min(self.capacity),
             admitted: read(&self.counters.admitted),
             rejected: read(&self.counters.rejected),
             completed: read(&self.counters.completed),
@@ -136,7 +146,7 @@ impl Executor {
         for _ in 0..workers {
             let worker = Arc::clone(self).work();
             if self.kind != ExecutorKind::Pooled {
-                self.tasks.spawn(worker);
+                spawn(&self.tasks, worker);
                 continue;
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -150,7 +160,7 @@ impl Executor {
             if let Err(error) = thread {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(executor = self.name, error, "no thread for the pool: a task takes its place");
-                self.tasks.spawn(Arc::clone(self).work());
+                spawn(&self.tasks, Arc::clone(self).work());
             }
         }
     }

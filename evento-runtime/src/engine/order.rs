@@ -61,12 +61,12 @@ struct Seen {
     sequence: Sequence,
 }
 
-const PLACES: usize = 4096;
+const PLACE_BITS: u32 = 12;
 
 impl Default for SequenceCheck {
     fn default() -> Self {
         Self {
-            seen: vec![Seen::default(); PLACES].into_boxed_slice(),
+            seen: vec![Seen::default(); 1 << PLACE_BITS].into_boxed_slice(),
             hashes: RandomState::default(),
             newest: Position::BEGINNING,
         }
@@ -86,7 +86,7 @@ impl SequenceCheck {
             return Ok(());
         }
         let aggregate = self.hashes.hash_one(event.aggregate());
-        let place = &mut self.seen[aggregate as usize % PLACES];
+        let place = &mut self.seen[(aggregate >> (u64::BITS - PLACE_BITS)) as usize];
         if place.aggregate == aggregate && sequence <= place.sequence {
             return refused(After::Sequence(place.sequence));
         }

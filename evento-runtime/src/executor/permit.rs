@@ -3,8 +3,10 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
 };
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Called when permits have been set aside for a consumer that waits for them.
 pub(crate) type OnGrant = Box<dyn Fn() + Send + Sync>;
@@ -61,10 +63,6 @@ impl Permits {
         };
         drop(state);
         Grant { permits: Arc::clone(self), member: place, held: 0 }
-    }
-
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
     }
 
     /// How many are not free.
@@ -161,6 +159,7 @@ impl fmt::Debug for Grant {
 }
 
 #[cfg(test)]
+#[cfg(not(feature = "shuttle"))]
 mod tests {
     use super::*;
 

@@ -3,10 +3,12 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use tokio::sync::Semaphore;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Work of several owners for a bounded number of workers, of which no more are awake than can be of use.
 ///

@@ -78,6 +78,9 @@ scripted! {
     LanesOnce [] [executor = "lanes"];
     LanesSlowly [] [executor = "lanes", retry = 1000, retry_delay = "30s"];
     TasksSlowly [] [executor = "tasks", retry = 1000, retry_delay = "30s"];
+    TasksOnce [] [executor = "tasks"];
+    TasksTimed [] [executor = "tasks", retry = 1, retry_delay = "10ms", timeout = "2s"];
+    LanesTimed [] [executor = "lanes", retry = 1, retry_delay = "10ms", timeout = "2s"];
     TasksRedelivering [transient = "redeliver"] [executor = "tasks", retry = 1, retry_delay = "10ms"];
 }
 

@@ -32,13 +32,19 @@ impl EventLog for FaultyStore<dyn Store> {
         Append: fn append(append: Append) -> Result<Appended, AppendError>;
         ReadAt: fn read_at(read: ReadAt) -> Result<Selection, StoreError>;
         ReadAggregate: fn read_aggregate(read: ReadAggregate) -> Result<Selection, StoreError>;
-        Head: fn head() -> Result<Head, StoreError>;
     }
 
     fn read(&self, read: ReadLog) -> BoxFuture<'_, Result<Page, StoreError>> {
         Box::pin(async move {
             let page = self.faults.call(Operation::Read, self.inner.read(read)).await?;
             Ok(self.faults.altered(page))
+        })
+    }
+
+    fn head(&self) -> BoxFuture<'_, Result<Head, StoreError>> {
+        Box::pin(async move {
+            let head = self.faults.call(Operation::Head, self.inner.head()).await?;
+            Ok(self.faults.held_back(head))
         })
     }
 
