@@ -60,11 +60,11 @@ struct Seen {
     position: Position,
 }
 
-const PLACES: usize = 4096;
+const PLACE_BITS: u32 = 12;
 
 impl Default for SequenceCheck {
     fn default() -> Self {
-        Self { seen: vec![Seen::default(); PLACES].into_boxed_slice(), hashes: RandomState::default() }
+        Self { seen: vec![Seen::default(); 1 << PLACE_BITS].into_boxed_slice(), hashes: RandomState::default() }
     }
 }
 
@@ -78,7 +78,7 @@ impl SequenceCheck {
             return refused(After::Position(frontier));
         }
         let aggregate = self.hashes.hash_one(event.aggregate());
-        let place = &mut self.seen[aggregate as usize % PLACES];
+        let place = &mut self.seen[(aggregate >> (u64::BITS - PLACE_BITS)) as usize];
         if place.aggregate == aggregate {
             if position <= place.position {
                 return Ok(());
