@@ -159,7 +159,7 @@ impl<'a> Drive<'a> {
                 }
             }
             if self.engine.is_stopped() {
-                if !self.stopping {
+                if !self.stopping && !self.consumer.resets.is_empty() {
                     return End::Reset;
                 }
                 return End::Stopped { clean: !self.engine.guards() };
