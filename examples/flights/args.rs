@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use evento_core::CheckpointMode;
 use tempfile::TempDir;
 
 /// Appends flights to an event log and projects them into a read model.
@@ -24,6 +25,27 @@ pub(crate) struct Args {
     /// Print the result as JSON on stdout, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
+    /// What a `kill -9` may cost: nothing but repeated work, or events that are never handled [default: watermark]
+    #[arg(long, value_name = "MODE", default_value = "watermark", hide_default_value = true)]
+    pub(crate) checkpoint: Checkpoint,
+}
+
+/// When an event counts as done with.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Checkpoint {
+    /// When it is started: after a kill none is handled twice, and those under way are lost
+    OnStart,
+    /// When it has been handled: after a kill none is lost, and those under way are handled again
+    Watermark,
+}
+
+impl From<Checkpoint> for CheckpointMode {
+    fn from(checkpoint: Checkpoint) -> Self {
+        match checkpoint {
+            Checkpoint::OnStart => Self::OnStart,
+            Checkpoint::Watermark => Self::Watermark,
+        }
+    }
 }
 
 /// Where the database is; a temporary one is removed when this is dropped.

@@ -14,13 +14,6 @@ pub(crate) struct Leg {
     pub(crate) dest: String,
 }
 
-impl Leg {
-    /// The first two characters of the flight's code.
-    pub(crate) fn carrier(&self) -> String {
-        self.flight.chars().take(2).collect()
-    }
-}
-
 #[derive(Debug, Deserialize, Event, Serialize)]
 #[event(name = "flight.departed", aggregate = "aircraft")]
 pub(crate) struct FlightDeparted {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     input::{Input, InputError, Numbered},
-    projector::FlightBoard,
+    projector::{AircraftLives, CarrierTotals, Checksums},
 };
 
 const BATCH: usize = 1_000;
@@ -31,7 +31,9 @@ pub(crate) async fn import(running: &Running, input: Input) -> anyhow::Result<us
         appended += append(&running.log(), &name, batch?).await?;
         project(running).await?;
     }
-    let dead = running.dead_events::<FlightBoard>()?.depth().await?;
+    let dead = running.dead_events::<AircraftLives>()?.depth().await?
+        + running.dead_events::<CarrierTotals>()?.depth().await?
+        + running.dead_events::<Checksums>()?.depth().await?;
     ensure!(dead == 0, "{dead} events in the log are of no use to this version, and the sums lack them");
     Ok(appended)
 }

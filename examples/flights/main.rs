@@ -4,6 +4,7 @@
 //! the log, [`projector`] is handed it, [`read_model`] keeps what it changes, [`report`] prints the sums.
 
 mod args;
+mod checksum;
 mod event;
 mod import;
 mod input;
@@ -18,7 +19,8 @@ use std::{
 };
 
 use clap::Parser as _;
-use evento_runtime::{Bundle, shutdown_signal, store::SqliteStore};
+use evento_core::{CheckpointMode, Component as _};
+use evento_runtime::{Bundle, ConsumerExecutor, ConsumerStatus, shutdown_signal, store::SqliteStore};
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing_subscriber::EnvFilter;
 
@@ -26,7 +28,7 @@ use crate::{
     args::Args,
     import::import,
     input::{Input, InputError},
-    projector::FlightBoard,
+    projector::{AIRCRAFT, AircraftLives, CHECKSUMS, CarrierTotals, Checksums, TOTALS},
     read_model::ReadModel,
     report::Work,
 };
@@ -54,7 +56,13 @@ async fn run(args: &Args) -> anyhow::Result<()> {
     let read_model = ReadModel::open(&database.path)?;
     let running = Bundle::builder("flights")
         .store(SqliteStore::at(&database.path))
-        .provide(FlightBoard { read_model: read_model.clone() })
+        .executor(ConsumerExecutor::tasks(TOTALS, PERMITS[0]))
+        .executor(ConsumerExecutor::partitioned(AIRCRAFT, PERMITS[1]))
+        .executor(ConsumerExecutor::pooled(CHECKSUMS, PERMITS[2]))
+        .checkpoint_mode(args.checkpoint.into())
+        .provide(CarrierTotals { read_model: read_model.clone() })
+        .provide(AircraftLives { read_model: read_model.clone() })
+        .provide(Checksums { read_model: read_model.clone() })
         .start()
         .await?;
 
@@ -62,10 +70,11 @@ async fn run(args: &Args) -> anyhow::Result<()> {
         outcome = import(&running, input) => outcome,
         () = shutdown_signal() => Err(Interrupted.into()),
     };
-    let projected = running.consumers().iter().map(|consumer| consumer.handled).sum();
+    let lives = |consumer: &ConsumerStatus| consumer.consumer.name == AircraftLives::NAME;
+    let projected = running.consumers().into_iter().find(lives).map_or(0, |consumer| consumer.handled);
     running.shutdown().await?;
     bar.finish_and_clear();
-    let work = Work { appended: outcome?, projected, took: began.elapsed() };
+    let work = Work { appended: outcome?, projected, took: began.elapsed(), at_risk: at_risk(args.checkpoint.into()) };
 
     let summary = read_model.summary()?;
     let mut out = io::stdout().lock();
@@ -75,6 +84,14 @@ async fn run(args: &Args) -> anyhow::Result<()> {
         writeln!(out, "{summary}\n{work}")?;
     }
     Ok(())
+}
+
+/// How many handlers each executor runs at once.
+const PERMITS: [usize; 3] = [32, 16, 2];
+
+/// How many events a kill may cost.
+fn at_risk(mode: CheckpointMode) -> usize {
+    if mode == CheckpointMode::OnStart { PERMITS.iter().sum() } else { 0 }
 }
 
 /// Somebody asked the process to stop.

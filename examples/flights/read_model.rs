@@ -1,21 +1,25 @@
-//! The read model: two tables of the application's own, in the file that holds the log, on a connection of its own.
+//! The read model: tables of the application's own, in the file that holds the log, on connections of its own.
+
+mod writer;
 
 use std::{
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use evento_core::Position;
-use rusqlite::{Connection, TransactionBehavior::Immediate, named_params};
+use rusqlite::Connection;
 
+use self::writer::Writer;
 use crate::{
     event::Leg,
     report::{Aircraft, Carrier, Summary},
 };
 
-/// `position` is that of the last event an aircraft's row stands for.
+/// `position` is that of the last event an aircraft's row stands for; a flight has at most one row for its arrival and one
+/// for its cancellation; a checksum has its event's position.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS aircraft_v1 (
         aircraft TEXT PRIMARY KEY,
@@ -28,63 +32,55 @@ const TABLES: &str = "
         last_seen TEXT,
         trail INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS carrier_v1 (
-        carrier TEXT PRIMARY KEY,
-        arrivals INTEGER NOT NULL,
+    CREATE TABLE IF NOT EXISTS flight_v1 (
+        flight TEXT NOT NULL,
+        scheduled TEXT NOT NULL,
+        cancelled INTEGER NOT NULL,
         delay_min INTEGER NOT NULL,
-        cancelled INTEGER NOT NULL
+        PRIMARY KEY (scheduled, flight, cancelled)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS checksum_v1 (
+        position BLOB PRIMARY KEY,
+        sum INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID;";
 
-/// The last line makes a redelivery change nothing: an aircraft's events come in order, also where some had to wait
-/// behind a dead one, so what is not later than the row is in it already. A carrier's do not, which is why the carrier
-/// has no position: its row changes only where the aircraft's did.
-const AIRCRAFT: &str = "
-    INSERT INTO aircraft_v1
-    VALUES (:aircraft, :position, 1, :departures, :arrivals, :air_min, :miles, :last_seen, :step)
-    ON CONFLICT DO UPDATE SET
-        position = excluded.position,
-        events = events + 1,
-        departures = departures + excluded.departures,
-        arrivals = arrivals + excluded.arrivals,
-        air_min = air_min + excluded.air_min,
-        miles = miles + excluded.miles,
-        last_seen = coalesce(excluded.last_seen, last_seen),
-        trail = (trail * 31 + excluded.trail) % 1000000007
-    WHERE excluded.position > position";
+/// What one event changes. Made twice it changes nothing more.
+pub(crate) enum Change {
+    Aircraft(AircraftChange),
+    /// A flight that arrived, with its delay, or was cancelled.
+    Flight {
+        flight: String,
+        scheduled: String,
+        delay_min: Option<i64>,
+    },
+    Checksum {
+        position: Position,
+        sum: u32,
+    },
+}
 
-const CARRIER: &str = "
-    INSERT INTO carrier_v1 VALUES (:carrier, :arrivals, :delay_min, :cancelled)
-    ON CONFLICT DO UPDATE SET
-        arrivals = arrivals + excluded.arrivals,
-        delay_min = delay_min + excluded.delay_min,
-        cancelled = cancelled + excluded.cancelled";
-
-/// What one event changes.
-pub(crate) struct Change {
+/// A step in the life of an aircraft.
+pub(crate) struct AircraftChange {
+    pub(crate) position: Position,
     pub(crate) aircraft: String,
-    pub(crate) carrier: String,
     /// What the trail goes on with.
     pub(crate) step: i64,
     pub(crate) departures: i64,
     pub(crate) arrivals: i64,
-    pub(crate) cancelled: i64,
-    pub(crate) delay_min: i64,
     pub(crate) air_min: i64,
     pub(crate) miles: i64,
     pub(crate) last_seen: Option<String>,
 }
 
-impl Change {
+impl AircraftChange {
     /// A step on the aircraft's trail, and nothing else yet.
-    pub(crate) fn new(aircraft: &str, leg: &Leg, kind: i64) -> Self {
+    pub(crate) fn new(position: Position, aircraft: &str, leg: &Leg, kind: i64) -> Self {
         Self {
+            position,
             aircraft: aircraft.to_owned(),
-            carrier: leg.carrier(),
             step: kind + leg.flight.bytes().map(i64::from).sum::<i64>(),
             departures: 0,
             arrivals: 0,
-            cancelled: 0,
-            delay_min: 0,
             air_min: 0,
             miles: 0,
             last_seen: None,
@@ -94,61 +90,31 @@ impl Change {
 
 #[derive(Clone)]
 pub(crate) struct ReadModel {
-    connection: Arc<Mutex<Connection>>,
+    writer: Writer,
+    reads: Arc<Mutex<Connection>>,
 }
 
 impl ReadModel {
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let open = || {
-            let connection = Connection::open(path)?;
-            // The store writes the same file, and so may another process.
-            connection.busy_timeout(Duration::from_secs(30))?;
-            // The store keeps the file in write-ahead mode. There this loses nothing when the process dies, and after a
-            // power failure at most the end of log, checkpoints and read model alike.
-            connection.pragma_update(None, "synchronous", "NORMAL")?;
+            let connection = connect(path)?;
             connection.execute_batch(TABLES)?;
-            Ok::<_, rusqlite::Error>(connection)
+            Ok::<_, rusqlite::Error>((connection, connect(path)?))
         };
-        let connection = open().with_context(|| {
+        let (writes, reads) = open().with_context(|| {
             format!("`{}` cannot be opened; name a SQLite file, or one that can be made, with `--db`", path.display())
         })?;
-        Ok(Self { connection: Arc::new(Mutex::new(connection)) })
+        Ok(Self { writer: Writer::start(writes)?, reads: Arc::new(Mutex::new(reads)) })
     }
 
-    /// Makes the change and notes the position it stands for, in one transaction, unless it has been made before.
-    pub(crate) async fn apply(&self, position: Position, change: Change) -> anyhow::Result<()> {
-        let this = self.clone();
-        // SQLite blocks, and waits for other writers: not on a thread that drives futures.
-        tokio::task::spawn_blocking(move || this.apply_blocking(position, &change)).await?
-    }
-
-    fn apply_blocking(&self, position: Position, change: &Change) -> anyhow::Result<()> {
-        let mut connection = self.lock();
-        let transaction = connection.transaction_with_behavior(Immediate)?;
-        let changed = transaction.prepare_cached(AIRCRAFT)?.execute(named_params! {
-            ":aircraft": change.aircraft,
-            ":position": position.to_bytes(),
-            ":departures": change.departures,
-            ":arrivals": change.arrivals,
-            ":air_min": change.air_min,
-            ":miles": change.miles,
-            ":last_seen": change.last_seen,
-            ":step": change.step,
-        })?;
-        if changed > 0 && change.arrivals + change.cancelled > 0 {
-            transaction.prepare_cached(CARRIER)?.execute(named_params! {
-                ":carrier": change.carrier,
-                ":arrivals": change.arrivals,
-                ":delay_min": change.delay_min,
-                ":cancelled": change.cancelled,
-            })?;
-        }
-        Ok(transaction.commit()?)
+    /// Makes the change durable, unless it has been made before.
+    pub(crate) async fn write(&self, change: Change) -> anyhow::Result<()> {
+        self.writer.write(change).await
     }
 
     /// Everything, as of one moment.
     pub(crate) fn summary(&self) -> anyhow::Result<Summary> {
-        let mut connection = self.lock();
+        let mut connection = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = connection.transaction()?;
         let (aircraft, events, departed, arrived, trail_sum): (i64, i64, i64, i64, i64) = snapshot.query_row(
             "SELECT count(*), ifnull(sum(events), 0), ifnull(sum(departures), 0), ifnull(sum(arrivals), 0),
@@ -157,8 +123,12 @@ impl ReadModel {
             [],
             |row| row.try_into(),
         )?;
+        // A flight's code begins with its carrier.
         let carriers = snapshot
-            .prepare("SELECT carrier, arrivals, delay_min, cancelled FROM carrier_v1")?
+            .prepare(
+                "SELECT substr(flight, 1, 2), sum(1 - cancelled), sum(delay_min), sum(cancelled) FROM flight_v1
+                 GROUP BY 1",
+            )?
             .query_map([], |row| {
                 let carrier =
                     Carrier { arrivals: row.get(1)?, total_arrival_delay_min: row.get(2)?, cancelled: row.get(3)? };
@@ -188,11 +158,17 @@ impl ReadModel {
             ("flight.cancelled", events - departed - arrived),
             ("flight.departed", departed),
         ];
-        Ok(Summary { events: events.into(), aircraft, carriers, busiest, trail_sum })
+        let checksum = snapshot.query_row("SELECT ifnull(sum(sum), 0) FROM checksum_v1", [], |row| row.get(0))?;
+        Ok(Summary { events: events.into(), aircraft, carriers, busiest, trail_sum, checksum })
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Connection> {
-        // What a panic left half done was rolled back.
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    // The store writes the same file, and so may another process.
+    connection.busy_timeout(Duration::from_secs(30))?;
+    // The store keeps the file in write-ahead mode. There this loses nothing when the process dies, and after a power
+    // failure at most the end of log, checkpoints and read model alike.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    Ok(connection)
 }

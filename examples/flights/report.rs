@@ -15,6 +15,9 @@ pub(crate) struct Summary {
     #[serde(serialize_with = "as_map")]
     pub(crate) busiest: Vec<(String, Aircraft)>,
     pub(crate) trail_sum: i64,
+    /// The sum of the payloads' checksums.
+    #[serde(skip)]
+    pub(crate) checksum: i64,
 }
 
 #[derive(Serialize)]
@@ -45,11 +48,16 @@ pub(crate) struct Work {
     pub(crate) appended: usize,
     pub(crate) projected: u64,
     pub(crate) took: Duration,
+    /// How many events each kill of the process may have cost.
+    pub(crate) at_risk: usize,
 }
 
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { appended, projected, took } = *self;
+        let Self { appended, projected, took, at_risk } = *self;
+        if at_risk > 0 {
+            writeln!(f, "checkpoint on-start: each time the process was killed may have cost up to {at_risk} events")?;
+        }
         write!(f, "{appended} events appended, {projected} projected in {:.1} s", took.as_secs_f64())?;
         // Both in micros: `u64` as `f64` would be a cast that may lose digits.
         let per_second = u128::from(projected) * 1_000_000 / took.as_micros().max(1);
@@ -71,7 +79,11 @@ impl fmt::Display for Summary {
             busiest.add_row([name, &events, &hours, &miles, aircraft.last_seen.as_deref().unwrap_or("-")]);
         }
         let (events, aircraft) = (self.events.values().sum::<i64>(), self.aircraft);
-        write!(f, "{carriers}\n\n{busiest}\n\n{events} events of {aircraft} aircraft, trails sum to {}", self.trail_sum)
+        let Self { trail_sum, checksum, .. } = self;
+        write!(
+            f,
+            "{carriers}\n\n{busiest}\n\n{events} events of {aircraft} aircraft, trails sum to {trail_sum}, checksums to {checksum}"
+        )
     }
 }
 

@@ -141,6 +141,41 @@ fn killed_at_any_moment_and_run_again_it_ends_with_the_same_numbers() {
     assert_eq!(folder.appended(), 12_105);
 }
 
+/// Under on-start a kill costs what was under way, which the closing table says, and nothing is handled twice.
+#[test]
+fn on_start_a_kill_costs_no_more_than_the_closing_table_says() {
+    let folder = Folder::new();
+    let on_start = |json: bool| {
+        let mut command = flights(["--checkpoint", "on-start", "--db"]);
+        command.arg(folder.path("flights.db")).env("RUST_LOG", "error").args(json.then_some("--json"));
+        command
+    };
+    let mut kills = 0;
+    for after in [60, 90, 120, 160, 200, 250] {
+        let mut child = on_start(true).spawn().unwrap();
+        #[expect(clippy::disallowed_methods, reason = "the moment of the kill is meant to be any")]
+        thread::sleep(Duration::from_millis(after));
+        child.kill().unwrap();
+        kills += i64::from(!child.wait().unwrap().success());
+    }
+    let output = on_start(false).output().unwrap();
+    let printed = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(printed.contains("checkpoint on-start: each time the process was killed may have cost up to 50 events"));
+    let of_flights = "SELECT count(*) FROM flight_v1";
+    let checksums = query(&folder.path("flights.db"), "SELECT count(*) FROM checksum_v1").unwrap();
+    let ended = query(&folder.path("flights.db"), "SELECT count(*) FROM evento_event WHERE name <> 'flight.departed'");
+    for (all, kept, permits) in [
+        (12_105, folder.projected(), 16),
+        (12_105, checksums, 2),
+        (ended.unwrap(), query(&folder.path("flights.db"), of_flights).unwrap(), 32),
+    ] {
+        assert!(kept <= all && all - kept <= kills * permits, "{kept} of {all} after {kills} kills");
+    }
+    // Without a kill it is exact.
+    assert_week(&flights(["--checkpoint", "on-start", "--json"]).env("RUST_LOG", "error").output().unwrap());
+}
+
 #[test]
 fn two_processes_on_one_file_end_with_the_same_numbers() {
     let folder = Folder::new();
@@ -217,4 +252,7 @@ fn what_cannot_be_read_or_opened_is_told_with_the_cure() {
         assert!(stderr(&output).contains("with `--db`"), "{}", stderr(&output));
     }
     assert_eq!(flights(["--jsno"]).output().unwrap().status.code(), Some(2));
+    let output = flights(["--checkpoint", "on-strat"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("'on-start'"), "{}", stderr(&output));
 }
