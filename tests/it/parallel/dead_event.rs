@@ -249,7 +249,7 @@ async fn rule_6_2_e4_a_letter_that_cannot_be_written_is_not_dropped_under_execut
         tokio::time::sleep(Duration::from_secs(60)).await;
         let status = test.running().consumers().remove(0);
         assert!(status.settled_to < at(1) && status.trouble.is_some(), "{mode:?}: {status:?}");
-        assert!(noted.by_key().get("key-0").is_none(), "{mode:?}: something passed it");
+        assert!(!noted.by_key().contains_key("key-0"), "{mode:?}: something passed it");
         faults.mend();
         test.run_until_idle().await.unwrap();
         assert_eq!(letters::<LanesOnce>(&test).await, [1], "{mode:?}");
