@@ -45,6 +45,7 @@ use crate::{
     clock::Clock,
     config::Settings,
     engine::{Budget, Cadence, Config, Engine, Limits, Memory, Policy, Run, Taking},
+    executor::ConsumerExecutor,
     fault::Classifiers,
     interceptor::Interceptor,
 };
@@ -320,6 +321,7 @@ impl Consumer {
             mode: self.spec.mode,
             start_ahead: settings.start_ahead,
             max_bytes: self.shared.page_bytes,
+            max_open: ConsumerExecutor::MAX_CAPACITY,
             #[cfg(feature = "simulation")]
             mutant: None,
             on_dead: self.spec.component.on_dead,

@@ -119,6 +119,8 @@ pub(crate) struct Config {
     pub(crate) start_ahead: usize,
     /// How many bytes of events may be in memory.
     pub(crate) max_bytes: usize,
+    /// How many events may be open before nothing more is taken in.
+    pub(crate) max_open: usize,
     pub(crate) on_dead: OnDead,
     pub(crate) cadence: Cadence,
     /// An event that was under way when this many processes died is dead.
@@ -417,6 +419,8 @@ pub(crate) struct Engine {
     exempt: usize,
     /// Lanes with a held part that inline events wait for.
     asides: usize,
+    /// As many events are open as may be.
+    crowded: bool,
     bytes: usize,
     /// Slots whose handler runs.
     busy: usize,
@@ -497,6 +501,7 @@ impl Engine {
             again: 0,
             exempt: 0,
             asides: 0,
+            crowded: false,
             bytes: 0,
             busy: 0,
             turn: false,

@@ -65,6 +65,10 @@ struct Left {
     stopped: bool,
 }
 
+/// Why reading stops over what waits for its next attempt.
+const TOO_MANY_OPEN: &str = "as many events are open as a checkpoint keeps: nothing more is read until some have settled; \
+                             see why they are tried again";
+
 /// After so many events handled without waiting, the consumer looks after everything else.
 const BURST: u32 = 64;
 
@@ -312,6 +316,7 @@ impl<'a> Drive<'a> {
     fn publish(&self) {
         let inner = self.core.lock();
         let refused = inner.engine.out_of_order().map(ToString::to_string);
+        let refused = refused.or_else(|| inner.engine.too_many_open().map(|_| TOO_MANY_OPEN.to_owned()));
         if let Some(refused) = &refused {
             self.consumer.troubled(refused);
         }

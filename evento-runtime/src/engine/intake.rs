@@ -28,6 +28,9 @@ impl Engine {
         self.forget_passed_starts();
         // Behind an inline event nothing is even looked at: what is open needs no name while the checkpoint is below it.
         while self.admits(now) && (self.barrier.is_none() || self.mutant(Mutant::OneSidedBarrier)) {
+            if self.is_crowded() {
+                break;
+            }
             let Some((event, is_recovered)) = self.take_next() else { break };
             let position = event.position();
             match self.take_in(event, now) {
@@ -81,6 +84,14 @@ impl Engine {
             self.pages.pop_front();
         }
         None
+    }
+
+    /// Whether as many events are open as may be, until a hundredth of them has settled. What was open when the claim was
+    /// taken is read again whatever there is of it.
+    fn is_crowded(&mut self) -> bool {
+        let most = self.config.max_open - if self.crowded { self.config.max_open / 100 } else { 0 };
+        self.crowded = self.unrecovered.is_empty() && self.slots.len() + self.off_slot.len() >= most;
+        self.crowded
     }
 
     fn take_in(&mut self, event: Arc<RecordedEvent>, now: Now) -> Intake {

@@ -1,6 +1,7 @@
 //! The engine under a seeded driver: a model log and store, failures of every class, crashes and lost answers.
 
 mod mended;
+mod open;
 mod recovery;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,6 +132,7 @@ impl World {
             mode: CheckpointMode::Watermark,
             executors: Vec::new(),
             start_ahead: 0,
+            max_open: 100_000,
             max_bytes: usize::MAX,
             #[cfg(feature = "simulation")]
             mutant: None,

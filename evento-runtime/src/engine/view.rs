@@ -49,6 +49,11 @@ impl Engine {
         failed.min_by_key(|slot| slot.position())?.failing()
     }
 
+    /// How many events are open, where nothing more is taken in for that.
+    pub(crate) fn too_many_open(&self) -> Option<usize> {
+        self.crowded.then(|| self.slots.len() + self.off_slot.len())
+    }
+
     /// Why nothing more is handed over.
     pub(crate) fn out_of_order(&self) -> Option<&OutOfOrder> {
         self.out_of_order.as_ref()

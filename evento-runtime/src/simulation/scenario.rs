@@ -229,6 +229,7 @@ impl Component {
             policies,
             executors: executors.to_vec(),
             start_ahead: if random.chance(150) { random.between(1, 3) as usize } else { 0 },
+            max_open: 100_000,
             max_bytes: if random.chance(100) { 1000 } else { 8 << 20 },
             on_dead: if random.chance(250) { OnDead::Continue } else { OnDead::Park },
             cadence: Cadence {

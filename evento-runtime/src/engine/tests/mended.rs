@@ -8,17 +8,17 @@ const SOON: Duration = Duration::from_millis(1);
 const TODAY: Timestamp = Timestamp(1_700_000_000_000_000);
 
 /// One engine, whose writes are made at once, and which is given every permit it wants.
-struct Script {
-    engine: Engine,
-    out: Output,
-    now: Now,
+pub(super) struct Script {
+    pub(super) engine: Engine,
+    pub(super) out: Output,
+    pub(super) now: Now,
     /// Attempts that have begun and not ended, by the event's position.
-    running: BTreeMap<Position, Start>,
-    commits: Vec<Commit>,
+    pub(super) running: BTreeMap<Position, Start>,
+    pub(super) commits: Vec<Commit>,
 }
 
 /// Handler 0 takes `inline`; handler 1 `parallel`, and handler 2 `narrow`, keep the aggregates' order.
-fn config(budget: Budget) -> Config {
+pub(super) fn config(budget: Budget) -> Config {
     let policy = |run| Policy { run, budget, backoff: Backoff::default(), redeliver: false };
     Config {
         routes: [("inline".to_owned(), 0), ("parallel".to_owned(), 1), ("narrow".to_owned(), 2)].into_iter().collect(),
@@ -32,7 +32,7 @@ fn config(budget: Budget) -> Config {
     }
 }
 
-fn event(position: u64, name: &str, aggregate: &str) -> Arc<RecordedEvent> {
+pub(super) fn event(position: u64, name: &str, aggregate: &str) -> Arc<RecordedEvent> {
     Arc::new(RecordedEvent::new(RecordedParts {
         position: Position::new(position),
         id: &format!("e-{position}"),
@@ -68,7 +68,7 @@ fn held(aggregate: &str, from: u64, why: WhyHeld) -> HeldKey {
 }
 
 impl Script {
-    fn new(config: Config, state: ConsumerState, guard_until: Option<u64>) -> Self {
+    pub(super) fn new(config: Config, state: ConsumerState, guard_until: Option<u64>) -> Self {
         let now = Now { since_start: Duration::ZERO, wall: TODAY };
         let guard_until = guard_until.map(Position::new);
         let taking = Taking { guard_until, died: guard_until.is_some(), memory: Memory::default() };
@@ -79,7 +79,7 @@ impl Script {
     }
 
     /// Takes turns until nothing more is to be written.
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         loop {
             self.engine.admit(self.now);
             for executor in 0..self.engine.uses.len() {
@@ -98,20 +98,20 @@ impl Script {
         }
     }
 
-    fn page(&mut self, events: Vec<Arc<RecordedEvent>>) {
+    pub(super) fn page(&mut self, events: Vec<Arc<RecordedEvent>>) {
         assert!(self.out.fetch.take().is_some(), "a page is asked for");
         let last = events.last().map_or(Position::BEGINNING, |event| event.position());
         self.engine.page(Page { events, scanned_to: last, head: last, ..Page::default() });
         self.turn();
     }
 
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         self.now.since_start += time;
         self.now.wall.0 += i64::try_from(time.as_micros()).unwrap();
         self.turn();
     }
 
-    fn end(&mut self, position: u64, outcome: Outcome) {
+    pub(super) fn end(&mut self, position: u64, outcome: Outcome) {
         let start = self.running.remove(&Position::new(position)).unwrap();
         self.engine.ended(start.job.slot, outcome, true, 0, self.now);
         self.pass(SOON);
@@ -130,7 +130,7 @@ impl Script {
 }
 
 /// Everything that was asked for.
-fn found(events: Vec<Arc<RecordedEvent>>) -> Selection {
+pub(super) fn found(events: Vec<Arc<RecordedEvent>>) -> Selection {
     Selection { events, scanned_to: Position::new(u64::MAX) }
 }
 
@@ -138,7 +138,7 @@ fn marks(letters: &[DeadEvent]) -> Vec<DeadPosition> {
     letters.iter().map(|letter| DeadPosition { position: letter.position, parks: letter.parks }).collect()
 }
 
-fn failed() -> Outcome {
+pub(super) fn failed() -> Outcome {
     Outcome::Failed(Failure { kind: FailureKind::Handler(Fault::Ordinary), cause: vec![] })
 }
 
