@@ -122,13 +122,18 @@ impl Core {
         &self.attempts.spec.key
     }
 
-    /// Attempts have ended; takes them.
-    pub(crate) fn ended(self: &Arc<Self>, ended: &mut Vec<Ended>) {
-        let finished = ended.iter().filter(|ended| ended.last).count();
+    /// Takes attempts that have ended, for the next turn; [`Core::end`] sees to it that there is one.
+    pub(crate) fn leave(&self, ended: &mut Vec<Ended>) {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).append(ended);
-        self.turn();
+    }
+
+    /// `starts` starts are over, and all their attempts are left here: takes a turn, unless another took it for them.
+    pub(crate) fn end(self: &Arc<Self>, starts: usize) {
+        if self.has_ended() {
+            self.turn();
+        }
         // Only now: a closing core waits for the last of them to have been handed over.
-        if self.outstanding.fetch_sub(finished, Ordering::AcqRel) == finished {
+        if self.outstanding.fetch_sub(starts, Ordering::AcqRel) == starts {
             self.none_outstanding.notify_waiters();
         }
     }

@@ -187,6 +187,11 @@ impl Executor {
 
     /// Hands over what ended, which may be what lets the next attempt start; sleeps if there is none all the same.
     async fn look_for_work(&self, own: &mut Own) -> Option<Start> {
+        if std::mem::take(&mut own.waited) {
+            // Handlers that waited for the same return together: one turn, and one write, for all of them.
+            self.leave(own);
+            tokio::task::yield_now().await;
+        }
         self.hand_over(own);
         if let Some((start, core)) = self.try_next(own) {
             return Some(self.take_up(start, core, own));
@@ -268,6 +273,7 @@ impl Executor {
             let made = self.queue.put_back(core, &mut own.starts);
             self.make(made);
         }
+        own.waited = true;
         let made = self.queue.waits();
         self.make(made);
         let outcome = tokio::select! {
@@ -290,10 +296,26 @@ impl Executor {
     }
 
     fn hand_over_to(&self, core: &Arc<Core>, own: &mut Own) {
+        self.leave_to(core, own);
+        if let Some(starts) = own.left.take() {
+            core.end(starts);
+        }
+    }
+
+    /// Puts what has ended where the next turn finds it, whoever takes that.
+    fn leave(&self, own: &mut Own) {
+        if let Some(core) = own.core.take() {
+            self.leave_to(&core, own);
+            own.core = Some(core);
+        }
+    }
+
+    fn leave_to(&self, core: &Arc<Core>, own: &mut Own) {
         if !own.ended.is_empty() {
             self.counters.completed.fetch_add(std::mem::take(&mut own.completed), Ordering::Relaxed);
             self.counters.failed.fetch_add(std::mem::take(&mut own.failed), Ordering::Relaxed);
-            core.ended(&mut own.ended);
+            *own.left.get_or_insert(0) += own.ended.iter().filter(|ended| ended.last).count();
+            core.leave(&mut own.ended);
         }
     }
 }
@@ -309,6 +331,10 @@ struct Own {
     starts: VecDeque<Start>,
     /// Attempts that have ended, on their way to their consumer.
     ended: Vec<Ended>,
+    /// Attempts are left with their consumer and no turn has been taken for them: how many starts they end.
+    left: Option<usize>,
+    /// Its last handler did not return at once.
+    waited: bool,
     completed: u64,
     failed: u64,
     ends: bool,
