@@ -44,8 +44,7 @@ use crate::{
     bundle::ConsumerSpec,
     clock::Clock,
     config::Settings,
-    engine::{Budget, Cadence, Config, Engine, Limits, Memory, Policy, Run, Taking},
-    executor::ConsumerExecutor,
+    engine::{Budget, Cadence, Config, Engine, MOST_OPEN, Memory, Policy, Run, Taking},
     fault::Classifiers,
     interceptor::Interceptor,
 };
@@ -317,11 +316,11 @@ impl Consumer {
                 .map(|(index, handler)| (handler.event.name.to_owned(), index))
                 .collect(),
             policies: handlers.iter().map(|handler| self.policy(handler, &executors)).collect(),
-            executors: executors.iter().map(|executor| limits(executor)).collect(),
+            executors: executors.iter().map(|executor| executor.limits()).collect(),
             mode: self.spec.mode,
             start_ahead: settings.start_ahead,
             max_bytes: self.shared.page_bytes,
-            max_open: ConsumerExecutor::MAX_CAPACITY,
+            max_open: MOST_OPEN,
             #[cfg(feature = "simulation")]
             mutant: None,
             on_dead: self.spec.component.on_dead,
@@ -393,9 +392,4 @@ impl Consumer {
             }
         }
     }
-}
-
-fn limits(executor: &Executor) -> Limits {
-    let capacity = executor.capacity();
-    Limits { capacity, look_ahead: capacity.saturating_mul(4) }
 }

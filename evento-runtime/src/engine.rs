@@ -107,6 +107,9 @@ pub(crate) struct Limits {
     pub(crate) look_ahead: usize,
 }
 
+/// How many open positions a checkpoint keeps.
+pub(crate) const MOST_OPEN: usize = 100_000;
+
 /// What the engine is set up with.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{Core, Ended};
 use crate::{
-    engine::{Failure, Job, Outcome, Start},
+    engine::{Failure, Job, Limits, Outcome, Start},
     executor::{ConsumerExecutor, ExecutorKind, Next, Permits, Queue},
     sync::spawn,
 };
@@ -99,8 +99,9 @@ impl Executor {
         &self.name
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
+    /// What an engine is to know of it.
+    pub(super) fn limits(&self) -> Limits {
+        Limits { capacity: self.capacity, look_ahead: self.capacity.saturating_mul(4) }
     }
 
     pub(crate) fn permits(&self) -> &Arc<Permits> {

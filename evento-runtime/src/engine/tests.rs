@@ -132,7 +132,7 @@ impl World {
             mode: CheckpointMode::Watermark,
             executors: Vec::new(),
             start_ahead: 0,
-            max_open: 100_000,
+            max_open: MOST_OPEN,
             max_bytes: usize::MAX,
             #[cfg(feature = "simulation")]
             mutant: None,

@@ -7,7 +7,7 @@ use evento_core::{
 };
 
 use super::{Options, Without, random::Random};
-use crate::engine::{Budget, Cadence, Config, Limits, Policy, Run};
+use crate::engine::{Budget, Cadence, Config, Limits, MOST_OPEN, Policy, Run};
 
 /// A log, who consumes it, and what goes wrong.
 #[derive(Debug)]
@@ -229,7 +229,7 @@ impl Component {
             policies,
             executors: executors.to_vec(),
             start_ahead: if random.chance(150) { random.between(1, 3) as usize } else { 0 },
-            max_open: 100_000,
+            max_open: MOST_OPEN,
             max_bytes: if random.chance(100) { 1000 } else { 8 << 20 },
             on_dead: if random.chance(250) { OnDead::Continue } else { OnDead::Park },
             cadence: Cadence {
