@@ -81,12 +81,17 @@ impl Pool {
     }
 
     async fn work(self: Arc<Self>) {
-        let mut owner: Option<Arc<usize>> = None;
+        let (mut owner, mut more) = (None, VecDeque::new());
         loop {
-            match self.queue.next(owner.as_ref()) {
+            if let (Some(number), Some(owner)) = (more.pop_front(), &owner) {
+                self.handle(number, owner, &mut more).await;
+                continue;
+            }
+            match self.queue.next(owner.as_ref(), &mut more, 2) {
                 Next::Work(number, of) => {
-                    owner = of.or(owner);
-                    self.handle(number, owner.as_deref().copied()).await;
+                    let of = of.or(owner).unwrap();
+                    self.handle(number, &of, &mut more).await;
+                    owner = Some(of);
                 }
                 Next::Sleep => self.queue.sleep().await,
                 Next::End => return,
@@ -94,10 +99,14 @@ impl Pool {
         }
     }
 
-    /// Every other piece of work waits once.
-    async fn handle(self: &Arc<Self>, number: usize, owner: Option<usize>) {
-        assert_eq!(owner, Some(number / 100), "{number} is another owner's");
+    /// Every other piece of work waits once, and what its worker has taken beside it goes back.
+    async fn handle(self: &Arc<Self>, number: usize, owner: &Arc<usize>, more: &mut VecDeque<usize>) {
+        assert_eq!(**owner, number / 100, "{number} is another owner's");
         if number.is_multiple_of(2) {
+            if !more.is_empty() {
+                let made = self.queue.put_back(owner, more);
+                self.make(made);
+            }
             let made = self.queue.waits();
             self.make(made);
             future::yield_now().await;
