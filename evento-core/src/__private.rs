@@ -3,7 +3,7 @@
 use std::any::Any;
 
 pub use core::{option::Option, time::Duration};
-pub use std::{borrow::Cow, boxed::Box};
+pub use std::borrow::Cow;
 
 pub use inventory;
 
@@ -11,6 +11,7 @@ pub use crate::{
     __location as location, CheckpointMode, Erased, Event, EventType, ExecutorName, HandlerDescriptor, HandlerOutput,
     Kind, Location, OnDead, OnTransient, StartAt,
     component::{Component, HandlesEvent, has_handlers, is_projector},
+    handler::{called, decode},
 };
 
 /// One linked component: the only thing `inventory` holds.
@@ -105,7 +106,7 @@ impl Executor<ExecutorName> {
     }
 }
 
-/// A receiver or an event, given its type back.
+/// A component, given its type back.
 ///
 /// # Panics
 /// Where the caller mixed two components up, which is a fault of the framework.

@@ -28,6 +28,13 @@ impl Context {
         Self { event, consumer, attempt, replay, epoch }
     }
 
+    /// Makes it the context of another attempt under the same claim, as the runtime does from one attempt to the next.
+    pub fn renew(&mut self, event: Arc<RecordedEvent>, attempt: u32, replay: bool) {
+        self.event = event;
+        self.attempt = attempt;
+        self.replay = replay;
+    }
+
     /// A context to call a handler with in a test: event `1` of aggregate `fake/1`, first attempt, no replay.
     #[must_use]
     pub fn fake() -> Self {

@@ -4,16 +4,16 @@ use std::{
     time::Duration,
 };
 
-use crate::{__private::retry_under_executor, BoxFuture, Context, Event, ExecutorName, Location, RecordedEvent};
+use crate::{__private::retry_under_executor, BoxFuture, Context, Event, ExecutorName, Location};
 
-/// A component or a decoded event, with its type forgotten.
+/// A component, with its type forgotten.
 pub type Erased = dyn Any + Send + Sync;
 
-/// Calls one handler: component, event, context.
-pub type Call = for<'a> fn(&'a Erased, &'a Erased, &'a Context) -> BoxFuture<'a, Result<(), anyhow::Error>>;
+/// Decodes the context's event and calls one handler with it: component, context. The future owns the decoded event.
+pub type Call = for<'a> fn(&'a Erased, &'a Context) -> Result<Called<'a>, DecodeError>;
 
-/// Decodes the payload of one event type.
-pub type Decode = fn(&RecordedEvent) -> Result<Box<Erased>, DecodeError>;
+/// A handler that has been called.
+pub type Called<'a> = BoxFuture<'a, Result<(), anyhow::Error>>;
 
 /// A payload that is not what the event's type says.
 #[derive(Debug, thiserror::Error)]
@@ -37,25 +37,33 @@ pub struct EventType {
     pub type_id: fn() -> TypeId,
     /// That type's name, for messages.
     pub type_name: fn() -> &'static str,
-    /// Decodes its payload.
-    pub decode: Decode,
 }
 
 impl EventType {
     /// Describes `E`.
     #[must_use]
     pub const fn of<E: Event>() -> Self {
-        Self {
-            name: E::NAME,
-            aggregate: E::AGGREGATE,
-            type_id: TypeId::of::<E>,
-            type_name: std::any::type_name::<E>,
-            decode: |event| match event.payload_text().ok_or_else(no_text).and_then(serde_json::from_str::<E>) {
-                Ok(event) => Ok(Box::new(event)),
-                Err(source) => Err(DecodeError { event: E::NAME, source }),
-            },
-        }
+        Self { name: E::NAME, aggregate: E::AGGREGATE, type_id: TypeId::of::<E>, type_name: std::any::type_name::<E> }
     }
+}
+
+/// The event that a context is of.
+///
+/// # Errors
+/// [`DecodeError`] where its payload is not what `E` says.
+pub fn decode<E: Event>(context: &Context) -> Result<E, DecodeError> {
+    let text = context.event().payload_text().ok_or_else(no_text);
+    text.and_then(serde_json::from_str).map_err(|source| DecodeError { event: E::NAME, source })
+}
+
+/// A handler's future, boxed.
+///
+/// # Errors
+/// None: it is what follows [`decode`] in a [`Call`].
+pub fn called<'a>(
+    handler: impl Future<Output = Result<(), anyhow::Error>> + Send + 'a,
+) -> Result<Called<'a>, DecodeError> {
+    Ok(Box::pin(handler))
 }
 
 fn no_text() -> serde_json::Error {

@@ -67,7 +67,7 @@ pub use evento_macros::{Event, event_handler, projector};
 pub use executor::ExecutorName;
 pub use fault::{Fault, FaultExt, Faulty, classify};
 pub use future::BoxFuture;
-pub use handler::{Call, Decode, DecodeError, Erased, EventType, HandlerDescriptor, HandlerOutput, RetryOption};
+pub use handler::{Call, Called, DecodeError, Erased, EventType, HandlerDescriptor, HandlerOutput, RetryOption};
 pub use registry::linked;
 pub use segment::{Segment, key_hash};
 

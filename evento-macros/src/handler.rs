@@ -91,13 +91,17 @@ fn new_descriptor(sig: &Signature, event: &Type, context: Option<&Type>) -> Toke
     let out = local("out", output);
     let finish = quote_spanned!(generated_at(output)=> __e::HandlerOutput::into_result(#out));
     let ctx = context.map(|ty| local("ctx", ty.span()));
-    let ctx_pattern = context.map_or_else(|| quote!(_), |_| local("ctx", Span::call_site()).to_token_stream());
+    let given = local("ctx", Span::call_site());
     let (this, taken) = (local("this", method.span()), local("event", method.span()));
+    let decode = quote_spanned!(generated_at(event.span())=> __e::decode::<#event>(#given));
     let call = quote_spanned! {generated_at(method.span())=>
-        |#this, #taken, #ctx_pattern| __e::Box::pin(async move {
-            let #out = Self::#method(__e::typed(#this), __e::typed(#taken), #ctx).await;
-            #finish
-        })
+        |#this, #given| {
+            let #taken = #decode?;
+            __e::called(async move {
+                let #out = Self::#method(__e::typed(#this), &#taken, #ctx).await;
+                #finish
+            })
+        }
     };
     // `line!()` reads the place of the outermost expansion, so this one has to stand in the user's own.
     let location = quote_spanned!(method.span()=> __e::location!());

@@ -55,7 +55,7 @@ pub(crate) use self::{
 };
 use self::{
     keys::Keys,
-    lane::{Aside, Identity, Lanes},
+    lane::{Aside, Lanes},
     order::SequenceCheck,
     pending::Pending,
     request::Requests,
@@ -232,7 +232,7 @@ pub(crate) struct Start {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Handled,
-    Failed(Failure),
+    Failed(Box<Failure>),
     /// It was cut off before it returned.
     CutOff,
 }
@@ -514,15 +514,11 @@ impl Engine {
             config,
         };
         for held in state.held {
-            let aside = (held.why != WhyHeld::Dead).then(|| (held.aggregate.clone(), held.from.just_before()));
+            let aside = (held.why != WhyHeld::Dead)
+                .then(|| Aside { changed: false, ..Aside::new(held.aggregate.clone(), held.from.just_before()) });
             engine.keys.hold(held);
-            if let Some((aggregate, after)) = aside {
-                let hash = aggregate.key_hash();
-                engine.set_aside(
-                    Identity::Aggregate(Box::new(aggregate)),
-                    hash,
-                    Aside { changed: false, ..Aside::new(after) },
-                );
+            if let Some(aside) = aside {
+                engine.set_aside(aside);
             }
         }
         engine

@@ -24,24 +24,26 @@ const _: () = {
                 "on_placed",
                 __e::EventType::of::<OrderPlaced>(),
                 __e::location!(),
-                |this, event, _| __e::Box::pin(async move {
-                    let out = Self::on_placed(__e::typed(this), __e::typed(event)).await;
-                    __e::HandlerOutput::into_result(out)
-                }),
+                |this, ctx| {
+                    let event = __e::decode::<OrderPlaced>(ctx)?;
+                    __e::called(async move {
+                        let out = Self::on_placed(__e::typed(this), &event).await;
+                        __e::HandlerOutput::into_result(out)
+                    })
+                },
             ),
             __e::HandlerDescriptor::new(
                     "on_total",
                     __e::EventType::of::<OrderTotalRecomputed>(),
                     __e::location!(),
-                    |this, event, ctx| __e::Box::pin(async move {
-                        let out = Self::on_total(
-                                __e::typed(this),
-                                __e::typed(event),
-                                ctx,
-                            )
-                            .await;
-                        __e::HandlerOutput::into_result(out)
-                    }),
+                    |this, ctx| {
+                        let event = __e::decode::<OrderTotalRecomputed>(ctx)?;
+                        __e::called(async move {
+                            let out = Self::on_total(__e::typed(this), &event, ctx)
+                                .await;
+                            __e::HandlerOutput::into_result(out)
+                        })
+                    },
                 )
                 .with_executor(__e::ExecutorName::new("read-model"))
                 .with_retry(3),

@@ -52,11 +52,13 @@ const _: () = {
                     "type",
                     __e::EventType::of::<A>(),
                     __e::location!(),
-                    |this, event, _| __e::Box::pin(async move {
-                        let out = Self::r#type(__e::typed(this), __e::typed(event))
-                            .await;
-                        __e::HandlerOutput::into_result(out)
-                    }),
+                    |this, ctx| {
+                        let event = __e::decode::<A>(ctx)?;
+                        __e::called(async move {
+                            let out = Self::r#type(__e::typed(this), &event).await;
+                            __e::HandlerOutput::into_result(out)
+                        })
+                    },
                 )
                 .with_executor(READ_MODEL)
                 .with_retry(__e::retry_under_executor(RETRIES))
@@ -66,10 +68,13 @@ const _: () = {
                     "on_b",
                     __e::EventType::of::<B>(),
                     __e::location!(),
-                    |this, event, _| __e::Box::pin(async move {
-                        let out = Self::on_b(__e::typed(this), __e::typed(event)).await;
-                        __e::HandlerOutput::into_result(out)
-                    }),
+                    |this, ctx| {
+                        let event = __e::decode::<B>(ctx)?;
+                        __e::called(async move {
+                            let out = Self::on_b(__e::typed(this), &event).await;
+                            __e::HandlerOutput::into_result(out)
+                        })
+                    },
                 )
                 .with_retry(-1),
         ];

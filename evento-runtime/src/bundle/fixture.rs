@@ -71,7 +71,7 @@ const fn handler<E: Event>(method: &'static str, file: &'static str, line: u32) 
         retry_delay: None,
         timeout: None,
         location: Location { file, line, module: "fixture" },
-        call: |_, _, _| Box::pin(async { Ok(()) }),
+        call: |_, _| Ok(Box::pin(async { Ok(()) })),
     }
 }
 

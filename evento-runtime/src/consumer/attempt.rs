@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use evento_core::{BoxFuture, ConsumerKey, Context, Fault, HandlerDescriptor, store::Epoch};
+use evento_core::{Called, Context, Fault, HandlerDescriptor, store::Epoch};
 use futures_util::FutureExt;
 use tokio_util::sync::ReusableBoxFuture;
 use tracing::Instrument;
@@ -27,11 +27,14 @@ pub(super) struct Attempts {
     pub(super) epoch: Epoch,
 }
 
+/// How an attempt that returned went.
+type Tried = Result<(), Box<Failure>>;
+
 /// The inline attempt under way. Its memory is used again by the next.
 #[derive(Debug, Default)]
 pub(super) struct Inline {
     slot: Option<SlotId>,
-    attempt: Option<ReusableBoxFuture<'static, Result<(), Failure>>>,
+    attempt: Option<ReusableBoxFuture<'static, Tried>>,
 }
 
 impl Inline {
@@ -39,8 +42,9 @@ impl Inline {
     pub(super) async fn begin(&mut self, attempts: &Arc<Attempts>, job: Job) -> Option<(SlotId, Outcome)> {
         let slot = job.slot;
         self.slot = Some(slot);
-        let (attempts, consumer, span) = (Arc::clone(attempts), Arc::clone(&attempts.spec.key), attempts.span(&job));
-        let attempt = async move { attempts.run(job, consumer).await };
+        let (attempts, handler, context) = (Arc::clone(attempts), job.handler, attempts.context(job));
+        let span = attempts.span(&context);
+        let attempt = async move { attempts.run(handler, &context).await };
         if span.is_disabled() {
             self.set(attempt);
         } else {
@@ -50,7 +54,7 @@ impl Inline {
         if let Poll::Ready(ended) = polled { Some(ended) } else { None }
     }
 
-    fn set(&mut self, attempt: impl Future<Output = Result<(), Failure>> + Send + 'static) {
+    fn set(&mut self, attempt: impl Future<Output = Tried> + Send + 'static) {
         match &mut self.attempt {
             Some(used) => used.set(attempt),
             None => self.attempt = Some(ReusableBoxFuture::new(attempt)),
@@ -81,50 +85,53 @@ impl Inline {
     }
 }
 
-fn outcome_of(outcome: Result<(), Failure>) -> Outcome {
-    outcome.map_or_else(Outcome::Failed, |()| Outcome::Handled)
+pub(super) fn outcome_of(tried: Tried) -> Outcome {
+    tried.map_or_else(Outcome::Failed, |()| Outcome::Handled)
 }
 
 impl Attempts {
-    /// An attempt by a worker, that keeps the attempts alive itself and has the consumer's key to itself: counters that
-    /// several threads share would cost more than all the rest.
-    pub(super) async fn of_worker(&self, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
-        let span = self.span(&job);
+    pub(super) fn context(&self, job: Job) -> Context {
+        Context::new(job.event, Arc::clone(&self.spec.key), job.attempt, job.replay, self.epoch)
+    }
+
+    /// An attempt by a worker, that keeps what it borrows.
+    pub(super) async fn of_worker(&self, handler: usize, context: &Context) -> Tried {
+        let span = self.span(context);
         if span.is_disabled() {
-            self.run(job, consumer).await
+            self.run(handler, context).await
         } else {
-            Box::pin(self.run(job, consumer).instrument(span)).await
+            Box::pin(self.run(handler, context).instrument(span)).await
         }
     }
 
-    fn span(&self, job: &Job) -> tracing::Span {
+    fn span(&self, context: &Context) -> tracing::Span {
         tracing::info_span!(
             "attempt",
             component = self.spec.component.name,
-            event = job.event.name(),
-            position = %job.event.position(),
-            aggregate = %job.event.aggregate(),
-            attempt = job.attempt,
+            event = context.event().name(),
+            position = %context.position(),
+            aggregate = %context.event().aggregate(),
+            attempt = context.attempt(),
         )
     }
 
     /// One attempt, from decoding to the handler's return. A panic is a failure like any other.
-    async fn run(&self, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
-        let handler = &self.spec.component.handlers[job.handler];
-        if let Some(bytes) = job.event.oversize() {
+    async fn run(&self, handler: usize, context: &Context) -> Tried {
+        let handler = &self.spec.component.handlers[handler];
+        if let Some(bytes) = context.event().oversize() {
             let limit = self.shared.settings.payload_limit;
             let cause =
                 format!("the payload has {bytes} bytes, the limit is {limit}; raise `payload_limit` and retry it");
-            return Err(Failure { kind: FailureKind::TooLarge, cause: vec![cause] });
+            return Err(Box::new(Failure { kind: FailureKind::TooLarge, cause: vec![cause] }));
         }
-        let handled = AssertUnwindSafe(self.handle(handler, job, consumer)).catch_unwind().await;
+        let handled = AssertUnwindSafe(self.handle(handler, context)).catch_unwind().await;
         let failure = match handled {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(failure)) => failure,
-            Err(panic) => Failure {
+            Err(panic) => Box::new(Failure {
                 kind: FailureKind::Handler(Fault::Ordinary),
                 cause: vec!["the handler panicked".to_owned(), panic_text(&*panic)],
-            },
+            }),
         };
         tracing::warn!(
             handler = handler.method,
@@ -135,35 +142,44 @@ impl Attempts {
         Err(failure)
     }
 
-    async fn handle(&self, handler: &HandlerDescriptor, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
-        let event = (handler.event.decode)(&job.event)
-            .map_err(|error| Failure { kind: FailureKind::Undecodable, cause: chain(&anyhow::Error::new(error)) })?;
-        let context = Context::new(job.event, consumer, job.attempt, job.replay, self.epoch);
-        let delivery = Delivery { component: &self.spec.component, handler, context: &context };
-        let mut called = (handler.call)(&*self.spec.instance, &*event, &context);
+    async fn handle(&self, handler: &HandlerDescriptor, context: &Context) -> Tried {
+        let called = (handler.call)(&*self.spec.instance, context).map_err(|error| {
+            Box::new(Failure { kind: FailureKind::Undecodable, cause: chain(&anyhow::Error::new(error)) })
+        })?;
         // What few handlers have is boxed apart, so that the attempts of all others are small.
-        if !self.shared.interceptors.is_empty() {
-            let next = Next { rest: &self.shared.interceptors, delivery: &delivery, handler: called };
-            called = Box::pin(next.run());
+        if self.shared.interceptors.is_empty() {
+            self.called(handler, called).await
+        } else {
+            Box::pin(self.intercepted(handler, context, called)).await
         }
+    }
+
+    async fn intercepted(&self, handler: &HandlerDescriptor, context: &Context, called: Called<'_>) -> Tried {
+        let delivery = Delivery { component: &self.spec.component, handler, context };
+        let next = Next { rest: &self.shared.interceptors, delivery: &delivery, handler: called };
+        self.called(handler, next.run()).await
+    }
+
+    async fn called(&self, handler: &HandlerDescriptor, called: Called<'_>) -> Tried {
         match handler.timeout {
             None => called.await.map_err(|error| self.failure(&error)),
             Some(limit) => Box::pin(self.within(limit, called)).await,
         }
     }
 
-    async fn within(&self, limit: Duration, called: BoxFuture<'_, anyhow::Result<()>>) -> Result<(), Failure> {
+    async fn within(&self, limit: Duration, called: Called<'_>) -> Tried {
         match tokio::time::timeout(limit, called).await {
             Ok(outcome) => outcome.map_err(|error| self.failure(&error)),
             Err(_elapsed) => {
                 let cause = format!("the handler took longer than its timeout of {limit:?}");
-                Err(Failure { kind: FailureKind::Overrun, cause: vec![cause] })
+                Err(Box::new(Failure { kind: FailureKind::Overrun, cause: vec![cause] }))
             }
         }
     }
 
-    fn failure(&self, error: &anyhow::Error) -> Failure {
-        Failure { kind: FailureKind::Handler(self.shared.classifiers.classify(error)), cause: chain(error) }
+    fn failure(&self, error: &anyhow::Error) -> Box<Failure> {
+        let kind = FailureKind::Handler(self.shared.classifiers.classify(error));
+        Box::new(Failure { kind, cause: chain(error) })
     }
 }
 

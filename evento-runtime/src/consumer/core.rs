@@ -5,14 +5,14 @@ use std::{
     time::Duration,
 };
 
-use evento_core::{ConsumerKey, Position};
+use evento_core::Position;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{Kept, attempt::Attempts, worker::Executor};
 use crate::{
     clock::Clock,
-    engine::{Counts, Engine, Failure, Job, Now, Outcome, Output, SlotId},
+    engine::{Counts, Engine, Job, Now, Outcome, Output, SlotId},
     executor::Grant,
     sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard},
 };
@@ -111,15 +111,6 @@ impl Core {
 
     pub(super) fn attempts(&self) -> &Arc<Attempts> {
         &self.attempts
-    }
-
-    /// An attempt under an executor; `consumer` is the worker's own copy of the consumer's key.
-    pub(super) async fn attempt_of(&self, job: Job, consumer: Arc<ConsumerKey>) -> Result<(), Failure> {
-        self.attempts.of_worker(job, consumer).await
-    }
-
-    pub(super) fn consumer(&self) -> &ConsumerKey {
-        &self.attempts.spec.key
     }
 
     /// Takes attempts that have ended, for the next turn; [`Core::end`] sees to it that there is one.

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     fmt,
-    future::{Future, poll_fn},
+    future::poll_fn,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,12 +12,12 @@ use std::{
     thread,
 };
 
-use evento_core::ConsumerKey;
+use evento_core::Context;
 use tokio_util::task::TaskTracker;
 
-use super::{Core, Ended};
+use super::{Core, Ended, attempt::outcome_of};
 use crate::{
-    engine::{Failure, Job, Limits, Outcome, Start},
+    engine::{Job, Limits, Outcome, Start},
     executor::{ConsumerExecutor, ExecutorKind, Next, Permits, Queue},
     sync::spawn,
 };
@@ -169,15 +169,13 @@ impl Executor {
     async fn work(self: Arc<Self>) {
         let mut own = Own::default();
         loop {
-            let start = match own.starts.pop_front().map(|start| (start, None)).or_else(|| self.try_next(&mut own)) {
-                Some((start, core)) => self.take_up(start, core, &mut own),
-                None => match self.look_for_work(&mut own).await {
-                    Some(start) => start,
-                    None if own.ends => return,
-                    None => continue,
-                },
-            };
-            self.attempts(start, &mut own).await;
+            if own.starts.is_empty() && !self.try_next(&mut own) {
+                self.look_for_work(&mut own).await;
+                if own.ends {
+                    return;
+                }
+            }
+            self.attempts(&mut own).await;
             // A blocking handler would sit on what has ended before it.
             if own.ended.len() >= self.batch || self.kind == ExecutorKind::Pooled {
                 self.hand_over(&mut own);
@@ -187,20 +185,20 @@ impl Executor {
     }
 
     /// Hands over what ended, which may be what lets the next attempt start; sleeps if there is none all the same.
-    async fn look_for_work(&self, own: &mut Own) -> Option<Start> {
+    async fn look_for_work(&self, own: &mut Own) {
         if std::mem::take(&mut own.waited) {
             // Handlers that waited for the same return together: one turn, and one write, for all of them.
             self.leave(own);
             tokio::task::yield_now().await;
         }
         self.hand_over(own);
-        if let Some((start, core)) = self.try_next(own) {
-            return Some(self.take_up(start, core, own));
+        if self.try_next(own) {
+            return;
         }
         // Another thread may be about to start more: waking up costs more than looking again.
         tokio::task::yield_now().await;
         match self.queue.next(own.core.as_ref(), &mut own.starts, self.ahead()) {
-            Next::Work(start, core) => return Some(self.take_up(start, core, own)),
+            Next::Work(other) => self.take_up(other, own),
             Next::Sleep => {
                 // An idle worker keeps no consumer alive.
                 *own = Own::default();
@@ -208,11 +206,12 @@ impl Executor {
             }
             Next::End => own.ends = true,
         }
-        None
     }
 
-    fn try_next(&self, own: &mut Own) -> Option<(Start, Option<Arc<Core>>)> {
-        self.queue.try_next(own.core.as_ref(), &mut own.starts, self.ahead())
+    fn try_next(&self, own: &mut Own) -> bool {
+        let Some(other) = self.queue.try_next(own.core.as_ref(), &mut own.starts, self.ahead()) else { return false };
+        self.take_up(other, own);
+        true
     }
 
     /// How many more starts a worker takes at once: none, where its handlers may block.
@@ -221,53 +220,47 @@ impl Executor {
     }
 
     /// Notes whose attempts follow, where they are another consumer's.
-    fn take_up(&self, start: Start, core: Option<Arc<Core>>, own: &mut Own) -> Start {
-        if let Some(core) = core {
+    fn take_up(&self, other: Option<Arc<Core>>, own: &mut Own) {
+        if let Some(core) = other {
             self.hand_over(own);
-            own.key = Some(Arc::new(core.consumer().clone()));
             own.core = Some(core);
-        }
-        start
-    }
-
-    /// Runs the attempts of one permit, one after the other, until one fails.
-    async fn attempts(self: &Arc<Self>, start: Start, own: &mut Own) {
-        let mut left = start.more.len();
-        for job in std::iter::once(start.job).chain(start.more) {
-            let slot = job.slot;
-            let outcome = self.outcome(job, own).await;
-            match outcome {
-                Outcome::Handled => own.completed += 1,
-                Outcome::Failed(_) | Outcome::CutOff => own.failed += 1,
-            }
-            let last = left == 0 || !matches!(outcome, Outcome::Handled);
-            own.ended.push(Ended { slot, outcome, last });
-            if last {
-                return;
-            }
-            left -= 1;
+            own.context = None;
         }
     }
 
-    async fn outcome(self: &Arc<Self>, job: Job, own: &mut Own) -> Outcome {
-        let (Some(core), Some(key)) = (own.core.take(), own.key.clone()) else { return Outcome::CutOff };
-        let outcome =
-            if core.is_cut() { Outcome::CutOff } else { self.attempt(&core, core.attempt_of(job, key), own).await };
+    /// Runs the attempts of the next permit, one after the other, until one fails.
+    async fn attempts(self: &Arc<Self>, own: &mut Own) {
+        let Some(core) = own.core.take() else { return };
+        if let Some(Start { job, more, .. }) = own.starts.pop_front() {
+            let mut more = more.into_iter();
+            let (mut slot, mut handler, mut context) = (job.slot, job.handler, own.context_of(&core, job));
+            loop {
+                let outcome =
+                    if core.is_cut() { Outcome::CutOff } else { self.attempt(&core, handler, &context, own).await };
+                let next = match outcome {
+                    Outcome::Handled => {
+                        own.completed += 1;
+                        more.next()
+                    }
+                    Outcome::Failed(_) | Outcome::CutOff => {
+                        own.failed += 1;
+                        None
+                    }
+                };
+                own.ended.push(Ended { slot, outcome, last: next.is_none() });
+                let Some(job) = next else { break };
+                (slot, handler) = (job.slot, job.handler);
+                context.renew(job.event, job.attempt, job.replay);
+            }
+            own.context = Some(context);
+        }
         own.core = Some(core);
-        outcome
     }
 
-    async fn attempt(
-        self: &Arc<Self>,
-        core: &Arc<Core>,
-        attempt: impl Future<Output = Result<(), Failure>> + Send,
-        own: &mut Own,
-    ) -> Outcome {
-        let mut attempt = std::pin::pin!(attempt);
-        match poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
-            Poll::Ready(Ok(())) => return Outcome::Handled,
-            Poll::Ready(Err(failure)) => return Outcome::Failed(failure),
-            Poll::Pending => {}
+    async fn attempt(self: &Arc<Self>, core: &Arc<Core>, handler: usize, context: &Context, own: &mut Own) -> Outcome {
+        let mut attempt = std::pin::pin!(core.attempts().of_worker(handler, context));
+        if let Poll::Ready(tried) = poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
+            return outcome_of(tried);
         }
         self.hand_over_to(core, own);
         if !own.starts.is_empty() {
@@ -279,10 +272,7 @@ impl Executor {
         self.make(made);
         let outcome = tokio::select! {
             biased;
-            outcome = attempt => match outcome {
-                Ok(()) => Outcome::Handled,
-                Err(failure) => Outcome::Failed(failure),
-            },
+            tried = attempt => outcome_of(tried),
             () = core.cut() => Outcome::CutOff,
         };
         self.queue.goes_on();
@@ -326,8 +316,9 @@ impl Executor {
 struct Own {
     /// The consumer whose attempts it runs.
     core: Option<Arc<Core>>,
-    /// A copy of that consumer's key, which only this worker counts references to.
-    key: Option<Arc<ConsumerKey>>,
+    /// The context of that consumer's last attempt here, for the next one: counters that several threads share would cost
+    /// more than all the rest of it.
+    context: Option<Box<Context>>,
     /// Starts of that consumer that it has taken and not come to.
     starts: VecDeque<Start>,
     /// Attempts that have ended, on their way to their consumer.
@@ -339,6 +330,18 @@ struct Own {
     completed: u64,
     failed: u64,
     ends: bool,
+}
+
+impl Own {
+    fn context_of(&mut self, core: &Core, job: Job) -> Box<Context> {
+        match self.context.take() {
+            Some(mut context) => {
+                context.renew(job.event, job.attempt, job.replay);
+                context
+            }
+            None => Box::new(core.attempts().context(job)),
+        }
+    }
 }
 
 impl fmt::Debug for Executor {

@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use evento_core::{CheckpointMode, Position};
 
@@ -116,13 +116,19 @@ impl Engine {
 
     /// The ready event of an executor that is to start next: the one that has been taken in first.
     fn next_ready(&self, executor: usize, now: Now) -> Option<(usize, usize, SlotId)> {
-        let handlers = self.uses[executor].handlers.iter().copied();
-        let handlers = handlers.filter(|&handler| self.startable(handler, now) > 0);
-        let firsts = handlers.filter_map(|handler| {
-            let first = self.ready[handler].iter().position(|id| !self.is_passed_over(*id, now))?;
-            Some((handler, first, self.ready[handler][first]))
-        });
-        firsts.min_by_key(|(.., id)| self.slots.get(*id).map(|slot| (slot.ready_since, slot.position())))
+        let since = |id| self.slots.get(id).map(|slot| (slot.ready_since, slot.position()));
+        let mut next: Option<(usize, usize, SlotId)> = None;
+        for &handler in &self.uses[executor].handlers {
+            if self.startable(handler, now) == 0 {
+                continue;
+            }
+            let Some(at) = self.ready[handler].iter().position(|id| !self.is_passed_over(*id, now)) else { continue };
+            let id = self.ready[handler][at];
+            if next.is_none_or(|(.., earlier)| since(id) < since(earlier)) {
+                next = Some((handler, at, id));
+            }
+        }
+        next
     }
 
     fn start_under(&mut self, executor: usize, now: Now, out: &mut Output) {
@@ -232,15 +238,14 @@ impl Engine {
 
     /// Hands an event to its handler, under `Watermark` with those behind it in its lane.
     fn run(&mut self, id: SlotId, executor: Option<usize>, out: &mut Output) {
-        let Some(job) = self.job(id, Stage::Running) else { return };
+        let Some(mut next) = self.slots.get(id).map(|slot| slot.next) else { return };
         self.busy += 1;
         let Some(index) = executor else {
-            out.inline = Some(Start { executor, job, more: Vec::new() });
+            out.inline = self.job(id, Stage::Running).map(|job| Start { executor, job, more: Vec::new() });
             return;
         };
         let mut more = Vec::new();
         if self.config.mode == CheckpointMode::Watermark && self.guard_until == Position::BEGINNING {
-            let mut next = self.slots.get(id).and_then(|slot| slot.next);
             while let Some(slot) = next.and_then(|id| self.slots.get(id)) {
                 let Run::Executor { index: runs_under, .. } = self.config.policies[slot.handler].run else { break };
                 let breaks = self.breakers[slot.handler].is_open();
@@ -255,20 +260,15 @@ impl Engine {
                 next = after;
             }
         }
-        out.starts.push(Start { executor, job, more });
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        slot.stage = Stage::Running;
+        out.starts.push(Start { executor, job: slot.job(id, self.replay.as_ref()), more });
     }
 
     pub(super) fn job(&mut self, id: SlotId, stage: Stage) -> Option<Job> {
         let slot = self.slots.get_mut(id)?;
         slot.stage = stage;
-        let position = slot.position();
-        Some(Job {
-            slot: id,
-            event: Arc::clone(&slot.event),
-            handler: slot.handler,
-            attempt: slot.attempts().saturating_add(1),
-            replay: self.replay.as_ref().is_some_and(|replay| replay.contains(position)),
-        })
+        Some(slot.job(id, self.replay.as_ref()))
     }
 
     /// Takes back a recorded start that has not begun.

@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use evento_core::{
     Position,
@@ -7,7 +7,7 @@ use evento_core::{
 
 use super::{
     Engine, Now, Output, Read, Run,
-    lane::{Aside, Found, Identity, ReadState},
+    lane::{Aside, Found, ReadState},
     slot::{LaneId, Origin, Slot, SlotId, Stage},
 };
 
@@ -16,13 +16,19 @@ const AT_ONCE: usize = 32;
 
 impl Engine {
     /// Notes that part of an aggregate is held, and to be read again.
-    pub(super) fn set_aside(&mut self, identity: Identity, hash: u64, aside: Aside) {
-        let lane = match self.lanes.find(hash, identity.aggregate()) {
+    pub(super) fn set_aside(&mut self, aside: Aside) {
+        let hash = aside.aggregate.key_hash();
+        let lane = match self.lanes.find(hash, aside.aggregate.as_ref(), &self.slots) {
             Found::Lane(lane) => lane,
             // Two aggregates of one hash: the second has no lane until the first is done with it.
             Found::Collision => return,
-            Found::None => self.lanes.open(identity, hash),
+            Found::None => self.lanes.open(hash),
         };
+        self.set_aside_in(lane, aside);
+    }
+
+    /// The same for an aggregate whose lane this is.
+    pub(super) fn set_aside_in(&mut self, lane: LaneId, aside: Aside) {
         if !aside.released {
             self.asides += 1;
         }
@@ -36,15 +42,16 @@ impl Engine {
     pub(super) fn hold_lane(&mut self, lane: LaneId, due: Duration) {
         let ids = self.slots_of(lane);
         let Some(first) = ids.first().and_then(|id| self.slots.get(*id)) else { return };
-        let (event, position, released) =
-            (Arc::clone(&first.event), first.position(), first.origin == Origin::Released);
+        let aggregate = first.event.aggregate().to_owned();
+        let (position, released) = (first.position(), first.origin == Origin::Released);
         for id in ids {
-            if let Some(slot) = self.vacate(id) {
+            if let Some(position) = self.slots.get(id).map(Slot::position) {
+                self.vacate(id);
                 // The key names it from now on.
-                self.pass(slot.position());
+                self.pass(position);
             }
         }
-        let held = self.keys.change(event.aggregate().to_owned(), position, WhyHeld::Retrying);
+        let held = self.keys.change(aggregate.clone(), position, WhyHeld::Retrying);
         self.pending.hold(held);
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
         (of_lane.head, of_lane.tail, of_lane.len, of_lane.blocked) = (None, None, 0, false);
@@ -57,8 +64,8 @@ impl Engine {
                 self.lanes.aside.push_back(lane);
             }
             None => {
-                let aside = Aside { due, released, ..Aside::new(position.just_before()) };
-                self.set_aside(Identity::Event(Arc::clone(&event)), event.key_hash(), aside);
+                let aside = Aside { due, released, ..Aside::new(aggregate, position.just_before()) };
+                self.set_aside_in(lane, aside);
             }
         }
     }
@@ -147,7 +154,7 @@ impl Engine {
             let max = room.min(AT_ONCE);
             out.reads.push(Read::Aggregate {
                 lane: id,
-                aggregate: lane.identity.aggregate().to_owned(),
+                aggregate: aside.aggregate.clone(),
                 after: aside.after,
                 until,
                 max,
@@ -183,8 +190,8 @@ impl Engine {
     /// held may have changed, and its lane may even be another aggregate's: then nothing waits for it.
     fn asked(&self, read: &Read) -> Option<(LaneId, Position, bool)> {
         let Read::Aggregate { lane, aggregate, after, until, .. } = read else { return None };
-        let of_lane = self.lanes.get(*lane).filter(|it| it.identity.aggregate() == aggregate.as_ref())?;
-        let aside = of_lane.aside.as_ref().filter(|aside| aside.after == *after)?;
+        let aside = self.lanes.get(*lane)?.aside.as_ref();
+        let aside = aside.filter(|aside| aside.aggregate == *aggregate && aside.after == *after)?;
         match aside.read {
             ReadState::Asked { until: asked, whole } if asked == *until => Some((*lane, asked, whole)),
             ReadState::Asked { .. } | ReadState::Wanted => None,
@@ -266,17 +273,17 @@ impl Engine {
     /// Nothing of the lane is held below `until`: the aggregate is live again, unless something was kept back since.
     fn nothing_held(&mut self, lane: LaneId, until: Position, whole: bool) {
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
-        let aggregate = of_lane.identity.aggregate().to_owned();
         let Some(aside) = &mut of_lane.aside else { return };
-        if !whole || self.keys.newest(&aggregate).is_some_and(|newest| newest > until) {
+        if !whole || self.keys.newest(&aside.aggregate).is_some_and(|newest| newest > until) {
             aside.after = aside.after.max(until);
             self.lanes.aside.push_back(lane);
             return;
         }
+        let Some(aside) = of_lane.aside.take() else { return };
         if !aside.released {
             self.asides -= 1;
         }
-        of_lane.aside = None;
+        let aggregate = aside.aggregate;
         self.keys.release(&aggregate);
         let hash = aggregate.key_hash();
         self.pending.release(aggregate);
@@ -287,11 +294,11 @@ impl Engine {
     /// The lane has come to a letter: what is behind it is parked again.
     fn dead_again(&mut self, lane: LaneId, position: Position) {
         let Some(of_lane) = self.lanes.get_mut(lane) else { return };
-        let aggregate = of_lane.identity.aggregate().to_owned();
-        if of_lane.aside.take().is_some_and(|aside| !aside.released) {
+        let Some(aside) = of_lane.aside.take() else { return };
+        if !aside.released {
             self.asides -= 1;
         }
-        let held = self.keys.change(aggregate, position, WhyHeld::Dead);
+        let held = self.keys.change(aside.aggregate, position, WhyHeld::Dead);
         self.pending.hold(held);
         self.lanes.close_if_empty(lane);
     }
@@ -323,7 +330,7 @@ impl Engine {
         for lane in self.lanes.iter_mut() {
             if let Some(aside) = lane.aside.as_mut().filter(|aside| aside.changed && aside.redriven.is_none()) {
                 aside.changed = false;
-                changes.push((lane.identity.aggregate().to_owned(), lane.head, aside.after.just_after()));
+                changes.push((aside.aggregate.clone(), lane.head, aside.after.just_after()));
             }
         }
         for (aggregate, head, after) in changes {

@@ -7,7 +7,7 @@ use evento_core::{
 
 use super::{
     Engine, Mutant, Now, Read, Run,
-    lane::{Aside, Found, Identity},
+    lane::{Aside, Found},
     slot::{Origin, Slot},
 };
 
@@ -182,7 +182,7 @@ impl Engine {
                 return self.keep_back(&event);
             }
         }
-        let lane = match self.lanes.find(event.key_hash(), event.aggregate()) {
+        let lane = match self.lanes.find(event.key_hash(), event.aggregate(), &self.slots) {
             Found::Lane(lane) => Some(lane),
             // Never two aggregates in one lane: the other one's turn comes when this one's events have settled.
             Found::Collision => return Intake::Full(event),
@@ -193,7 +193,7 @@ impl Engine {
             .and_then(|lane| self.lanes.get(lane))
             .is_some_and(|lane| lane.blocked || lane.len as usize >= share.max(1));
         if is_busy && !is_recovered {
-            return self.put_aside(&event, position);
+            return self.put_aside(&event);
         }
         if !self.has_room(executor) {
             return Intake::Full(event);
@@ -202,7 +202,7 @@ impl Engine {
         if lane.is_some() && self.keys.why(&event).is_some() && !(is_recovered && self.keys.begins_after(&event)) {
             return self.keep_back(&event);
         }
-        let lane = lane.unwrap_or_else(|| self.lanes.open(Identity::Event(Arc::clone(&event)), event.key_hash()));
+        let lane = lane.unwrap_or_else(|| self.lanes.open(event.key_hash()));
         let id = self.occupy(Slot::new(event, handler, Origin::Stream));
         if self.enqueue(lane, id) {
             self.recall(id, position, now);
@@ -231,11 +231,12 @@ impl Engine {
     }
 
     /// Holds the event's aggregate from it on, because its lane is busy.
-    fn put_aside(&mut self, event: &Arc<RecordedEvent>, position: Position) -> Intake {
+    fn put_aside(&mut self, event: &RecordedEvent) -> Intake {
+        let position = event.position();
         let held = self.keys.wait(event.aggregate().to_owned(), position);
         self.keys.keep_back(event);
         self.pending.hold(held);
-        self.set_aside(Identity::Event(Arc::clone(event)), event.key_hash(), Aside::new(position.just_before()));
+        self.set_aside(Aside::new(event.aggregate().to_owned(), position.just_before()));
         self.counts.aside += 1;
         self.pass(position);
         Intake::Taken

@@ -1,18 +1,16 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasherDefault, Hasher},
-    sync::Arc,
     time::Duration,
 };
 
-use evento_core::{Aggregate, AggregateRef, Position, RecordedEvent, store::DeadEvent};
+use evento_core::{Aggregate, AggregateRef, Position, store::DeadEvent};
 
-use super::slot::{LaneId, SlotId};
+use super::slot::{LaneId, SlotId, Slots};
 
 /// The events of one aggregate that are in memory, in their order; one of them runs at a time.
 #[derive(Debug)]
 pub(super) struct Lane {
-    pub(super) identity: Identity,
     hash: u64,
     pub(super) head: Option<SlotId>,
     pub(super) tail: Option<SlotId>,
@@ -24,18 +22,12 @@ pub(super) struct Lane {
     pub(super) aside: Option<Box<Aside>>,
 }
 
-/// Which aggregate a lane is of, without a copy of its name where an event has it.
-#[derive(Debug)]
-pub(super) enum Identity {
-    Event(Arc<RecordedEvent>),
-    Aggregate(Box<Aggregate>),
-}
-
-impl Identity {
-    pub(super) fn aggregate(&self) -> AggregateRef<'_> {
-        match self {
-            Self::Event(event) => event.aggregate(),
-            Self::Aggregate(aggregate) => (**aggregate).as_ref(),
+impl Lane {
+    /// The aggregate, which its head names or what is held of it; one of the two is there.
+    pub(super) fn aggregate<'a>(&'a self, slots: &'a Slots) -> Option<AggregateRef<'a>> {
+        match &self.aside {
+            Some(aside) => Some(aside.aggregate.as_ref()),
+            None => self.head.and_then(|head| slots.get(head)).map(|slot| slot.event.aggregate()),
         }
     }
 }
@@ -43,6 +35,7 @@ impl Identity {
 /// The part of an aggregate that is held: read again, through its index, when its turn comes.
 #[derive(Debug)]
 pub(super) struct Aside {
+    pub(super) aggregate: Aggregate,
     /// Everything up to here is in memory, or has settled.
     pub(super) after: Position,
     pub(super) read: ReadState,
@@ -68,8 +61,16 @@ pub(super) enum ReadState {
 }
 
 impl Aside {
-    pub(super) fn new(after: Position) -> Self {
-        Self { after, read: ReadState::Wanted, due: Duration::ZERO, released: false, redriven: None, changed: true }
+    pub(super) fn new(aggregate: Aggregate, after: Position) -> Self {
+        Self {
+            aggregate,
+            after,
+            read: ReadState::Wanted,
+            due: Duration::ZERO,
+            released: false,
+            redriven: None,
+            changed: true,
+        }
     }
 }
 
@@ -92,16 +93,17 @@ pub(super) enum Found {
 }
 
 impl Lanes {
-    pub(super) fn find(&self, hash: u64, aggregate: AggregateRef<'_>) -> Found {
+    pub(super) fn find(&self, hash: u64, aggregate: AggregateRef<'_>, slots: &Slots) -> Found {
         let Some(&id) = self.by_hash.get(&hash) else { return Found::None };
-        match self.get(id) {
-            Some(lane) if lane.identity.aggregate() == aggregate => Found::Lane(id),
+        match self.get(id).and_then(|lane| lane.aggregate(slots)) {
+            Some(of_lane) if of_lane == aggregate => Found::Lane(id),
             _ => Found::Collision,
         }
     }
 
-    pub(super) fn open(&mut self, identity: Identity, hash: u64) -> LaneId {
-        let lane = Lane { identity, hash, head: None, tail: None, len: 0, blocked: false, aside: None };
+    /// Opens a lane for the aggregate of this hash, of which something is put into it at once.
+    pub(super) fn open(&mut self, hash: u64) -> LaneId {
+        let lane = Lane { hash, head: None, tail: None, len: 0, blocked: false, aside: None };
         let id = match self.free.pop() {
             Some(place) => {
                 self.lanes[place as usize] = Some(lane);
@@ -144,9 +146,9 @@ impl Lanes {
         self.by_hash.values().copied().find(redriving)
     }
 
-    /// Whether something of the aggregate is in memory or held by a lane.
+    /// Whether something of the aggregate, or of another one of its hash, is in memory or held by a lane.
     pub(super) fn contains(&self, aggregate: &Aggregate) -> bool {
-        matches!(self.find(aggregate.key_hash(), aggregate.as_ref()), Found::Lane(_) | Found::Collision)
+        self.by_hash.contains_key(&aggregate.key_hash())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {

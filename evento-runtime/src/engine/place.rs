@@ -8,6 +8,7 @@ use super::{
 /// The places of events in memory.
 impl Engine {
     /// Gives an event a slot.
+    #[inline]
     pub(super) fn occupy(&mut self, slot: Slot) -> SlotId {
         self.bytes += slot.event.size();
         match slot.origin {
@@ -26,8 +27,9 @@ impl Engine {
     }
 
     /// Takes the slot from an event, which stands nowhere any more.
-    pub(super) fn vacate(&mut self, id: SlotId) -> Option<Slot> {
-        let slot = self.slots.remove(id)?;
+    pub(super) fn vacate(&mut self, id: SlotId) {
+        let Some(slot) = self.slots.get(id) else { return };
+        let (handler, stage) = (slot.handler, slot.stage);
         self.bytes -= slot.event.size();
         match slot.origin {
             Origin::Stream => {
@@ -41,11 +43,12 @@ impl Engine {
                 self.exempt -= 1;
             }
         }
-        match slot.stage {
+        self.slots.remove(id);
+        match stage {
             Stage::Waiting { due } => {
-                self.waiting_of(slot.handler).remove(&(due, id));
+                self.waiting_of(handler).remove(&(due, id));
             }
-            Stage::Ready => self.ready[slot.handler].retain(|ready| *ready != id),
+            Stage::Ready => self.ready[handler].retain(|ready| *ready != id),
             _ => {}
         }
         if self.barrier == Some(id) {
@@ -54,7 +57,6 @@ impl Engine {
         if self.inline_busy == Some(id) {
             self.inline_busy = None;
         }
-        Some(slot)
     }
 
     /// Puts the event at the end of a lane. Answers whether it is the first there.

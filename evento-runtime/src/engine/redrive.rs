@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
 use evento_core::{
-    Position, RecordedEvent,
+    Aggregate, Position, RecordedEvent,
     store::{DeadEvent, WhyHeld},
 };
 
 use super::{
     Engine, Now, Run,
-    lane::{Aside, Found, Identity},
+    lane::{Aside, Found},
     slot::{LaneId, Origin, Slot, Stage},
 };
 
@@ -15,11 +15,8 @@ use super::{
 impl Engine {
     /// Has a dead event handled again, then what is parked behind it.
     pub(super) fn redrive(&mut self, letter: DeadEvent) {
-        let hash = letter.aggregate.key_hash();
-        let identity = Identity::Aggregate(Box::new(letter.aggregate.clone()));
-        let after = letter.position.just_before();
-        let aside = Aside { released: true, changed: false, redriven: Some(letter), ..Aside::new(after) };
-        self.set_aside(identity, hash, aside);
+        let aside = Aside::new(letter.aggregate.clone(), letter.position.just_before());
+        self.set_aside(Aside { released: true, changed: false, redriven: Some(letter), ..aside });
     }
 
     /// The event of a letter that parks nothing.
@@ -33,10 +30,10 @@ impl Engine {
         let ordered = !matches!(self.config.policies[handler].run, Run::Executor { ordered: false, .. });
         let (hash, mut slot) = (event.key_hash(), Slot::new(Arc::clone(&event), handler, Origin::Redriven));
         slot.redrive(&letter);
-        let lane = match self.lanes.find(hash, event.aggregate()) {
+        let lane = match self.lanes.find(hash, event.aggregate(), &self.slots) {
             _ if !ordered => None,
             Found::Lane(lane) => Some(lane),
-            Found::None => Some(self.lanes.open(Identity::Event(event), hash)),
+            Found::None => Some(self.lanes.open(hash)),
             Found::Collision => {
                 self.letter_failed(position);
                 return;
@@ -62,10 +59,8 @@ impl Engine {
     }
 
     /// The event of the lane's head is handled: its key waits from the next event on.
-    pub(super) fn released(&mut self, lane: LaneId, position: Position) {
-        let Some(of_lane) = self.lanes.get_mut(lane) else { return };
-        let aggregate = of_lane.identity.aggregate().to_owned();
-        if let Some(aside) = &mut of_lane.aside {
+    pub(super) fn released(&mut self, lane: LaneId, aggregate: Aggregate, position: Position) {
+        if let Some(aside) = self.lanes.get_mut(lane).and_then(|lane| lane.aside.as_mut()) {
             aside.changed = true;
         }
         let held = self.keys.change(aggregate, position.just_after(), WhyHeld::Waiting);

@@ -5,11 +5,7 @@ use evento_core::{
     store::{Action, DeadEvent, RequestId, RequestProgress, RequestState, StoredRequest},
 };
 
-use super::{
-    Engine, Output, Read,
-    lane::{Aside, Identity},
-    slot::Origin,
-};
+use super::{Engine, Output, Read, lane::Aside, slot::Origin};
 
 /// Stored requests, carried out one after the other.
 #[derive(Debug, Default)]
@@ -200,9 +196,7 @@ impl Engine {
         if letter.parks && self.keys.get(&letter.aggregate).is_some_and(|held| held.from == letter.position) {
             let held = self.keys.wait(letter.aggregate.clone(), letter.position.just_after());
             self.pending.hold(held);
-            let hash = letter.aggregate.key_hash();
-            let aside = Aside { released: true, ..Aside::new(letter.position) };
-            self.set_aside(Identity::Aggregate(Box::new(letter.aggregate)), hash, aside);
+            self.set_aside(Aside { released: true, ..Aside::new(letter.aggregate, letter.position) });
         }
         self.letter_ended(letter.position, false);
     }

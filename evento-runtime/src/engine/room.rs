@@ -4,7 +4,7 @@ use evento_core::store::WhyHeld;
 
 use super::{
     Engine, Run,
-    lane::{Aside, Identity, Lane, ReadState},
+    lane::{Aside, Lane, ReadState},
     slot::{LaneId, Origin, Slot, SlotId, Stage},
 };
 
@@ -83,9 +83,11 @@ impl Engine {
         let held = self.keys.change(event.aggregate().to_owned(), event.position(), WhyHeld::Waiting);
         self.pending.hold(held);
         for &id in &ids[first..] {
-            if let Some(slot) = self.vacate(id) {
+            if let Some(slot) = self.slots.get(id) {
+                let position = slot.position();
                 self.keys.keep_back(&slot.event);
-                self.pass(slot.position());
+                self.vacate(id);
+                self.pass(position);
             }
         }
         if let Some(before) = before.and_then(|before| self.slots.get_mut(before)) {
@@ -105,7 +107,7 @@ impl Engine {
                 aside.changed = true;
                 self.lanes.aside.push_back(lane);
             }
-            None => self.set_aside(Identity::Event(Arc::clone(&event)), event.key_hash(), Aside::new(after)),
+            None => self.set_aside_in(lane, Aside::new(event.aggregate().to_owned(), after)),
         }
     }
 }

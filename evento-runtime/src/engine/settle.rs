@@ -46,7 +46,7 @@ impl Engine {
                 let transient = matches!(failure.kind, FailureKind::Handler(Fault::Transient) | FailureKind::Overrun);
                 self.counts.transient_failures += u64::from(transient);
                 self.breakers[handler].failed(transient, now.since_start);
-                self.failed(id, failure, random, now);
+                self.failed(id, *failure, random, now);
             }
         }
     }
@@ -119,16 +119,17 @@ impl Engine {
     fn settle(&mut self, id: SlotId, now: Now) {
         let Some(slot) = self.slots.get(id) else { return };
         let (position, origin, lane) = (slot.position(), slot.origin, slot.lane);
+        let parked = lane.filter(|_| origin == Origin::Redriven && self.keys.holds_behind(&slot.event));
+        let parked = parked.map(|lane| (lane, slot.event.aggregate().to_owned()));
         self.leave(id, now);
         self.forget(position);
         self.pending.count();
         match origin {
             Origin::Stream => self.pass(position),
             Origin::Redriven => {
-                let parked = lane.filter(|lane| self.has_held_dead(*lane, position));
                 self.letter_ended(position, true);
-                if let Some(lane) = parked {
-                    self.released(lane, position);
+                if let Some((lane, aggregate)) = parked {
+                    self.released(lane, aggregate, position);
                 }
             }
             Origin::Again | Origin::Released => {
@@ -145,21 +146,20 @@ impl Engine {
     }
 
     pub(super) fn has_held_dead(&self, lane: LaneId, position: Position) -> bool {
-        self.lanes.get(lane).is_some_and(|lane| {
-            self.keys
-                .get(&lane.identity.aggregate().to_owned())
-                .is_some_and(|held| held.why == WhyHeld::Dead && held.from == position)
-        })
+        let aggregate = self.lanes.get(lane).and_then(|lane| lane.aggregate(&self.slots));
+        let held = aggregate.and_then(|aggregate| self.keys.get(&aggregate.to_owned()));
+        held.is_some_and(|held| held.why == WhyHeld::Dead && held.from == position)
     }
 
     /// Takes an event out of its slot and its lane, and lets the next of the lane go on.
     fn leave(&mut self, id: SlotId, now: Now) {
-        let Some(slot) = self.vacate(id) else { return };
-        let Some(lane) = slot.lane.and_then(|lane| self.lanes.get_mut(lane)) else { return };
+        let Some((lane, next)) = self.slots.get(id).map(|slot| (slot.lane, slot.next)) else { return };
+        self.vacate(id);
+        let Some(lane) = lane.and_then(|lane| self.lanes.get_mut(lane)) else { return };
         lane.len -= 1;
         lane.blocked = false;
-        lane.head = slot.next;
-        let Some(next) = slot.next else {
+        lane.head = next;
+        let Some(next) = next else {
             lane.tail = None;
             return;
         };

@@ -5,7 +5,7 @@ use evento_core::{
     store::{DeadEvent, DeadReason, StoredRetry},
 };
 
-use super::{Budget, Failing, Failure, FailureKind, Now, Policy};
+use super::{Budget, Failing, Failure, FailureKind, Job, Now, Policy, Replay};
 
 /// Which slot.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -87,6 +87,7 @@ pub(super) enum Verdict {
 }
 
 impl Slot {
+    #[inline]
     pub(super) fn new(event: Arc<RecordedEvent>, handler: usize, origin: Origin) -> Self {
         Self {
             event,
@@ -103,6 +104,18 @@ impl Slot {
 
     pub(super) fn position(&self) -> Position {
         self.event.position()
+    }
+
+    /// Its next attempt; `id` is its own.
+    #[inline]
+    pub(super) fn job(&self, id: SlotId, replay: Option<&Replay>) -> Job {
+        Job {
+            slot: id,
+            event: Arc::clone(&self.event),
+            handler: self.handler,
+            attempt: self.attempts().saturating_add(1),
+            replay: replay.is_some_and(|replay| replay.contains(self.position())),
+        }
     }
 
     pub(super) fn attempts(&self) -> u32 {
@@ -201,6 +214,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
+    #[inline]
     pub(super) fn insert(&mut self, slot: Slot) -> SlotId {
         if let Some(place) = self.free.pop() {
             self.slots[place as usize] = Some(slot);
@@ -210,12 +224,11 @@ impl Slots {
         SlotId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
     }
 
-    pub(super) fn remove(&mut self, id: SlotId) -> Option<Slot> {
-        let slot = self.slots.get_mut(id.0 as usize)?.take();
-        if slot.is_some() {
+    pub(super) fn remove(&mut self, id: SlotId) {
+        if let Some(place @ Some(_)) = self.slots.get_mut(id.0 as usize) {
+            *place = None;
             self.free.push(id.0);
         }
-        slot
     }
 
     pub(super) fn get(&self, id: SlotId) -> Option<&Slot> {

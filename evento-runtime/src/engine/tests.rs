@@ -220,8 +220,8 @@ impl World {
         *self.handled.entry(event.position()).or_default() += 1;
     }
 
-    fn outcome(&mut self, healthy: bool) -> Result<(), Failure> {
-        let failure = |kind| Err(Failure { kind, cause: vec!["because".to_owned()] });
+    fn outcome(&mut self, healthy: bool) -> Result<(), Box<Failure>> {
+        let failure = |kind| Err(Box::new(Failure { kind, cause: vec!["because".to_owned()] }));
         match if healthy { 99 } else { self.random.below(20) } {
             0 => failure(FailureKind::Handler(Fault::Permanent)),
             1..=3 => failure(FailureKind::Handler(Fault::Ordinary)),

@@ -88,11 +88,7 @@ impl Pool {
                 continue;
             }
             match self.queue.next(owner.as_ref(), &mut more, 2) {
-                Next::Work(number, of) => {
-                    let of = of.or(owner).unwrap();
-                    self.handle(number, &of, &mut more).await;
-                    owner = Some(of);
-                }
+                Next::Work(other) => owner = other.or(owner),
                 Next::Sleep => self.queue.sleep().await,
                 Next::End => return,
             }

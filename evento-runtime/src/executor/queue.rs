@@ -35,9 +35,9 @@ struct State<O, W> {
 }
 
 /// What a worker does next.
-pub(crate) enum Next<O, W> {
-    /// A piece of work, with its owner if that is another.
-    Work(W, Option<O>),
+pub(crate) enum Next<O> {
+    /// There is work, of another owner if one is given.
+    Work(Option<O>),
     /// Sleep until woken.
     Sleep,
     /// The queue is closed and empty.
@@ -69,12 +69,12 @@ impl<O: Clone + Same, W> Queue<O, W> {
         made
     }
 
-    /// The next piece of work, with its owner where that is not `owner`; up to `most` pieces of the same owner that follow go
-    /// to `more`. A worker that is told to sleep calls [`Queue::sleep`].
-    pub(crate) fn next(&self, owner: Option<&O>, more: &mut VecDeque<W>, most: usize) -> Next<O, W> {
+    /// Puts the next piece of work into `work`, with up to `most` further ones of the same owner, and answers that owner where
+    /// it is not `owner`. A worker that is told to sleep calls [`Queue::sleep`].
+    pub(crate) fn next(&self, owner: Option<&O>, work: &mut VecDeque<W>, most: usize) -> Next<O> {
         let mut state = self.state();
-        if let Some((work, owner)) = state.pop(owner, more, most) {
-            return Next::Work(work, owner);
+        if let Some(other) = state.pop(owner, work, most) {
+            return Next::Work(other);
         }
         state.awake -= 1;
         if state.closed {
@@ -84,9 +84,9 @@ impl<O: Clone + Same, W> Queue<O, W> {
         Next::Sleep
     }
 
-    /// Takes work only if there is some that the worker can take without going to sleep.
-    pub(crate) fn try_next(&self, owner: Option<&O>, more: &mut VecDeque<W>, most: usize) -> Option<(W, Option<O>)> {
-        self.state().pop(owner, more, most)
+    /// The same where there is work; the worker that finds none stays awake.
+    pub(crate) fn try_next(&self, owner: Option<&O>, work: &mut VecDeque<W>, most: usize) -> Option<Option<O>> {
+        self.state().pop(owner, work, most)
     }
 
     /// Puts back what a worker has taken of an owner's work and does not come to. Answers how many workers are to be made.
@@ -151,16 +151,15 @@ impl<T> Same for Arc<T> {
 }
 
 impl<O: Clone + Same, W> State<O, W> {
-    fn pop(&mut self, owner: Option<&O>, more: &mut VecDeque<W>, most: usize) -> Option<(W, Option<O>)> {
+    fn pop(&mut self, owner: Option<&O>, taken: &mut VecDeque<W>, most: usize) -> Option<Option<O>> {
         loop {
             let (of, work) = self.work.front_mut()?;
-            if let Some(next) = work.pop_front() {
+            if !work.is_empty() {
                 // The less there is, the less each takes: nobody sits on what another could do.
-                let follow = most.min(self.waiting / (2 * self.threads)).min(work.len());
-                more.extend(work.drain(..follow));
-                self.waiting -= 1 + follow;
-                let other = owner.is_none_or(|owner| !owner.same(of)).then(|| of.clone());
-                return Some((next, other));
+                let take = (1 + most.min(self.waiting / (2 * self.threads))).min(work.len());
+                taken.extend(work.drain(..take));
+                self.waiting -= take;
+                return Some(owner.is_none_or(|owner| !owner.same(of)).then(|| of.clone()));
             }
             self.work.pop_front();
         }

@@ -139,11 +139,11 @@ fn marks(letters: &[DeadEvent]) -> Vec<DeadPosition> {
 }
 
 pub(super) fn failed() -> Outcome {
-    Outcome::Failed(Failure { kind: FailureKind::Handler(Fault::Ordinary), cause: vec![] })
+    Outcome::Failed(Box::new(Failure { kind: FailureKind::Handler(Fault::Ordinary), cause: vec![] }))
 }
 
 fn dead() -> Outcome {
-    Outcome::Failed(Failure { kind: FailureKind::Handler(Fault::Permanent), cause: vec![] })
+    Outcome::Failed(Box::new(Failure { kind: FailureKind::Handler(Fault::Permanent), cause: vec![] }))
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn counts_at_the_end_of_their_range_neither_wrap_nor_panic() {
             attempt = Some(start.attempt);
             let kind = FailureKind::Handler(Fault::Ordinary);
             let failure = Failure { kind, cause: Vec::new() };
-            engine.ended(start.slot, Outcome::Failed(failure), true, u64::MAX, world.now);
+            engine.ended(start.slot, Outcome::Failed(Box::new(failure)), true, u64::MAX, world.now);
         }
     }
     assert_eq!((dead[0].position, dead[0].reason), (dies.position(), DeadReason::KilledTheProcess));

@@ -82,7 +82,7 @@ impl World<'_> {
         }
         let outcome = match returns {
             Returns::Handled => Outcome::Handled,
-            Returns::Failed(kind) => Outcome::Failed(Failure { kind, cause: vec![] }),
+            Returns::Failed(kind) => Outcome::Failed(Box::new(Failure { kind, cause: vec![] })),
             Returns::Kills => {
                 self.killed = true;
                 return Ok(());
