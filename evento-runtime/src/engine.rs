@@ -10,7 +10,9 @@
 //! events in and says how many permits it can use, [`Engine::dispatch`] spends them.
 
 mod breaker;
+mod config;
 mod dispatch;
+mod exchange;
 mod held;
 mod intake;
 mod keys;
@@ -38,16 +40,21 @@ use std::{
 };
 
 use evento_core::{
-    Aggregate, CheckpointMode, Fault, OnDead, Position, RecordedEvent, Timestamp,
-    retry::Backoff,
+    Position, RecordedEvent,
     store::{
-        Commit, ConsumerState, DeadEvent, HeldKey, Page, Replay, RequestId, Revision, Started, StoredRequest,
-        StoredRetry, Target, WhyHeld,
+        ConsumerState, DeadEvent, HeldKey, Page, Replay, RequestId, Revision, Started, StoredRequest, StoredRetry,
+        WhyHeld,
     },
 };
 
+#[cfg_attr(not(feature = "simulation"), allow(unreachable_pub, reason = "public where the simulation is"))]
+pub use self::config::Mutant;
+#[cfg(feature = "simulation")]
+pub(crate) use self::exchange::Redelivery;
 pub(crate) use self::{
     breaker::Breaker,
+    config::{Budget, Config, Limits, MOST_OPEN, Policy, Run},
+    exchange::{Failing, Failure, FailureKind, Job, Now, Outcome, Output, Read, Start},
     order::OutOfOrder,
     pending::Cadence,
     route::Routes,
@@ -61,134 +68,6 @@ use self::{
     request::Requests,
     slot::Slots,
 };
-
-/// The time, as both clocks read it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Now {
-    /// Since the bundle began; everything is decided by it.
-    pub(crate) since_start: Duration,
-    /// For what is stored and read by people.
-    pub(crate) wall: Timestamp,
-}
-
-/// How often a handler is tried.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Budget {
-    /// For ever.
-    Forever,
-    /// This many times after the first.
-    Times(u32),
-}
-
-/// Where a handler runs.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Run {
-    /// One event at a time, between everything before it and everything after it.
-    Inline,
-    /// Under an executor, by its place in `Config::executors`; `ordered` keeps an aggregate's order.
-    Executor { index: usize, ordered: bool },
-}
-
-/// What the engine knows of a handler.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Policy {
-    pub(crate) run: Run,
-    pub(crate) budget: Budget,
-    pub(crate) backoff: Backoff,
-    /// A transient failure uses up no budget even where the checkpoint has passed the event.
-    pub(crate) redeliver: bool,
-}
-
-/// What the engine knows of an executor.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) capacity: usize,
-    /// How many of the stream's events may be in memory for it.
-    pub(crate) look_ahead: usize,
-}
-
-/// How many open positions a checkpoint keeps.
-pub(crate) const MOST_OPEN: usize = 100_000;
-
-/// What the engine is set up with.
-#[derive(Clone, Debug)]
-pub(crate) struct Config {
-    pub(crate) mode: CheckpointMode,
-    /// Handlers by event name.
-    pub(crate) routes: Routes,
-    pub(crate) policies: Vec<Policy>,
-    pub(crate) executors: Vec<Limits>,
-    /// Starts that may be recorded beyond the permits there are, under `OnStart`.
-    pub(crate) start_ahead: usize,
-    /// How many bytes of events may be in memory.
-    pub(crate) max_bytes: usize,
-    /// How many events may be open before nothing more is taken in.
-    pub(crate) max_open: usize,
-    pub(crate) on_dead: OnDead,
-    pub(crate) cadence: Cadence,
-    /// An event that was under way when this many processes died is dead.
-    pub(crate) max_crashes: u32,
-    /// The event names the component takes; sorted.
-    pub(crate) names: Vec<String>,
-    /// What a deliberately broken engine leaves out; for the simulation's own test.
-    #[cfg(feature = "simulation")]
-    pub(crate) mutant: Option<Mutant>,
-}
-
-/// Ways in which the simulation breaks the engine, to see that it would notice.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[cfg_attr(not(feature = "simulation"), allow(unreachable_pub, reason = "public where the simulation is"))]
-pub enum Mutant {
-    /// The checkpoint names what has not been taken in.
-    WatermarkPlusOne,
-    /// Under `OnStart` an event that runs is still open.
-    CheckpointOnCompletion,
-    /// Nothing is parked behind a dead event.
-    NoParking,
-    /// The permit of a failed attempt never comes back.
-    PermitLeakedOnFailure,
-    /// An event without a handler waits until everything before it has settled.
-    SkippedIsBarrier,
-    /// What a handler depends on is down, and it is asked all the same.
-    NoBreaker,
-    /// A dead event counts as passed before its letter is stored.
-    DeadBeforeDurable,
-    /// Under `OnStart` an event starts before that is recorded.
-    StartBeforeRecord,
-    /// An inline event waits for nothing, and nothing waits for it.
-    OneSidedBarrier,
-    /// A failed attempt is forgotten by a crash.
-    RetryNotStored,
-    /// The next attempt does not wait until it is due.
-    RetryTooEarly,
-    /// The last open position is left out of the checkpoint.
-    OpenForgotten,
-    /// A held key is left out of the checkpoint.
-    HeldForgotten,
-    /// The second event of a lane starts beside the first.
-    LaneRunsTwo,
-}
-
-#[cfg(feature = "simulation")]
-impl Mutant {
-    /// All of them.
-    pub const ALL: [Self; 14] = [
-        Self::WatermarkPlusOne,
-        Self::CheckpointOnCompletion,
-        Self::NoParking,
-        Self::PermitLeakedOnFailure,
-        Self::SkippedIsBarrier,
-        Self::NoBreaker,
-        Self::DeadBeforeDurable,
-        Self::StartBeforeRecord,
-        Self::OneSidedBarrier,
-        Self::RetryNotStored,
-        Self::RetryTooEarly,
-        Self::OpenForgotten,
-        Self::HeldForgotten,
-        Self::LaneRunsTwo,
-    ];
-}
 
 /// How a claim was taken.
 #[derive(Debug, Default)]
@@ -206,105 +85,6 @@ pub(crate) struct Memory {
     order: SequenceCheck,
     /// How many processes died at an event, as counted when the claim came to this process.
     crashes: BTreeMap<Position, Started>,
-}
-
-/// One event to hand to its handler.
-#[derive(Clone, Debug)]
-pub(crate) struct Job {
-    pub(crate) slot: SlotId,
-    pub(crate) event: Arc<RecordedEvent>,
-    pub(crate) handler: usize,
-    /// From 1.
-    pub(crate) attempt: u32,
-    pub(crate) replay: bool,
-}
-
-/// Attempts to start: one, or a run of one aggregate's events under one permit.
-#[derive(Clone, Debug)]
-pub(crate) struct Start {
-    /// By its place in `Config::executors`; `None` runs inline.
-    pub(crate) executor: Option<usize>,
-    pub(crate) job: Job,
-    pub(crate) more: Vec<Job>,
-}
-
-/// How an attempt ended.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Handled,
-    Failed(Box<Failure>),
-    /// It was cut off before it returned.
-    CutOff,
-}
-
-/// A failed attempt.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Failure {
-    pub(crate) kind: FailureKind,
-    /// The error and what led to it, outermost first.
-    pub(crate) cause: Vec<String>,
-}
-
-/// What sort of failure.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum FailureKind {
-    /// The handler's, or what stands around it.
-    Handler(Fault),
-    /// The handler took longer than it may: ordinary for its budget, transient for its breaker.
-    Overrun,
-    /// The payload does not decode.
-    Undecodable,
-    /// The payload is over the limit.
-    TooLarge,
-}
-
-/// Whether an event is handled again beside the stream, after a dead event.
-#[cfg(feature = "simulation")]
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Redelivery {
-    No,
-    /// It was parked behind one.
-    Parked,
-    /// It is one.
-    Dead,
-}
-
-/// An event that fails, for people.
-#[derive(Clone, Debug)]
-pub(crate) struct Failing {
-    pub(crate) event: Arc<RecordedEvent>,
-    pub(crate) attempts: u32,
-    pub(crate) since: Timestamp,
-    pub(crate) cause: Vec<String>,
-}
-
-/// Something to read beside the stream's pages.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Read {
-    /// The events at these positions: answered by [`Engine::recovered`].
-    At(Vec<Position>),
-    /// The events of a held aggregate, and its letters: answered by [`Engine::drained`].
-    Aggregate { lane: LaneId, aggregate: Aggregate, after: Position, until: Position, max: usize, max_bytes: usize },
-    /// Letters of a request: answered by [`Engine::letters`].
-    Letters { request: RequestId, target: Target, after: Position },
-    /// The event of a letter that parks nothing: answered by [`Engine::redriven`].
-    Letter(Position),
-}
-
-/// What the engine wants done. One is reused from step to step.
-#[derive(Debug, Default)]
-pub(crate) struct Output {
-    /// Read a page after this position.
-    pub(crate) fetch: Option<Position>,
-    pub(crate) reads: Vec<Read>,
-    /// Starts under executors.
-    pub(crate) starts: Vec<Start>,
-    /// A start of an inline handler.
-    pub(crate) inline: Option<Start>,
-    /// Write this, and answer with `committed` or `commit_failed`.
-    pub(crate) commit: Option<Commit>,
-    /// Take the next turn at this time at the latest.
-    pub(crate) wake_at: Option<Duration>,
 }
 
 /// What is left of a page.

@@ -216,6 +216,8 @@ impl Engine {
             self.uses[index].unstored += 1;
             self.unstored.push((self.pending.soon(), index));
         }
+        // In the same write: once the letter is stored, a request may have the event started again.
+        self.forget(position);
         let write = self.pending.dead(letter);
         let Some(slot) = self.slots.get_mut(id) else { return };
         slot.stage = Stage::Dying;
@@ -247,7 +249,6 @@ impl Engine {
         let parks = self.keys.get(&slot.event.aggregate().to_owned());
         let parks = parks.is_some_and(|held| held.why == WhyHeld::Dead && held.from == position);
         self.held_part_changed(id);
-        self.forget(position);
         self.pending.count();
         if origin == Origin::Redriven {
             self.letter_failed(position);

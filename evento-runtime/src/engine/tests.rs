@@ -7,8 +7,9 @@ mod recovery;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evento_core::{
-    Aggregate, Fault, RecordedParts, Sequence,
-    store::{DeadPosition, HeldKey, RequestState, Selection, Started, WhyHeld},
+    Aggregate, CheckpointMode, Fault, OnDead, RecordedParts, Sequence, Timestamp,
+    retry::Backoff,
+    store::{Commit, DeadPosition, HeldKey, RequestState, Selection, Started, Target, WhyHeld},
 };
 
 use super::*;

@@ -15,6 +15,8 @@ pub(super) struct Script {
     /// Attempts that have begun and not ended, by the event's position.
     pub(super) running: BTreeMap<Position, Start>,
     pub(super) commits: Vec<Commit>,
+    /// Writes are made when `written` is called.
+    waits_for_writes: bool,
 }
 
 /// Handler 0 takes `inline`; handler 1 `parallel`, and handler 2 `narrow`, keep the aggregates' order.
@@ -73,7 +75,14 @@ impl Script {
         let guard_until = guard_until.map(Position::new);
         let taking = Taking { guard_until, died: guard_until.is_some(), memory: Memory::default() };
         let engine = Engine::new(config, state, taking, now);
-        let mut script = Self { engine, out: Output::default(), now, running: BTreeMap::new(), commits: Vec::new() };
+        let mut script = Self {
+            engine,
+            out: Output::default(),
+            now,
+            running: BTreeMap::new(),
+            commits: Vec::new(),
+            waits_for_writes: false,
+        };
         script.turn();
         script
     }
@@ -92,10 +101,22 @@ impl Script {
                 self.running.insert(start.job.event.position(), start);
             }
             let Some(commit) = self.out.commit.take() else { return };
-            let revision = commit.replaces.next();
             self.commits.push(commit);
-            self.engine.committed(revision, self.now);
+            if self.waits_for_writes {
+                return;
+            }
+            self.made();
         }
+    }
+
+    fn made(&mut self) {
+        self.engine.committed(self.commits.last().unwrap().replaces.next(), self.now);
+    }
+
+    /// The store answers the last write.
+    fn written(&mut self) {
+        self.made();
+        self.turn();
     }
 
     pub(super) fn page(&mut self, events: Vec<Arc<RecordedEvent>>) {
@@ -347,4 +368,31 @@ fn a_held_key_goes_on_behind_an_event_that_has_died_without_parking() {
     script.pass(Duration::from_secs(1));
     let from: Vec<_> = script.commits.iter().flat_map(|commit| &commit.held).map(|held| held.from).collect();
     assert_eq!(from.last(), Some(&Position::new(2)), "{:?}", script.commits);
+}
+
+#[test]
+fn the_start_of_a_dead_event_stays_recorded_when_it_is_retried_before_its_letter_is_known_to_be_written() {
+    let first = event(1, "parallel", "x");
+    let mut config = Config { on_dead: OnDead::Continue, ..config(Budget::Times(0)) };
+    config.policies[1].run = Run::Executor { index: 0, ordered: false };
+    let mut script = Script::new(config, ConsumerState::default(), Some(1));
+    script.page(vec![first.clone()]);
+    script.waits_for_writes = true;
+    script.end(1, dead());
+    assert!(script.commits.last().is_some_and(|commit| commit.dead.len() == 1), "the letter is being written");
+
+    script.engine.requests(&[request(1, Action::Retry, 1)]);
+    script.turn();
+    let Read::Letters { request, .. } = script.read() else { panic!("letters are read") };
+    script.engine.letters(request, vec![letter(&first, false)], true);
+    script.turn();
+    assert_eq!(script.read(), Read::Letter(Position::new(1)));
+    script.engine.redriven(Position::new(1), Some(first), script.now);
+    script.turn();
+    assert!(script.running.is_empty(), "its start is not recorded yet");
+    script.written();
+    script.written();
+    script.assert_runs(&[1]);
+    let last = script.commits.last().unwrap();
+    assert_eq!((last.started.len(), last.started_ended.len()), (1, 0), "{last:?}");
 }
