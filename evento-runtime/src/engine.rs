@@ -13,6 +13,7 @@ mod breaker;
 mod config;
 mod dispatch;
 mod exchange;
+mod hash;
 mod held;
 mod intake;
 mod keys;

@@ -1,14 +1,16 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use evento_core::{
     Aggregate, Position, RecordedEvent,
     store::{HeldKey, WhyHeld},
 };
 
+use super::hash::ByHash;
+
 /// The aggregates whose events are not handed out by the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    by_hash: HashMap<u64, Vec<Entry>>,
+    by_hash: ByHash<Vec<Entry>>,
     /// Those that are not behind a dead event, by where they begin.
     waiting: BTreeSet<(Position, Aggregate)>,
     dead: usize,

@@ -1,12 +1,11 @@
-use std::{
-    collections::{HashMap, VecDeque},
-    hash::{BuildHasherDefault, Hasher},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
 use evento_core::{Aggregate, AggregateRef, Position, store::DeadEvent};
 
-use super::slot::{LaneId, SlotId, Slots};
+use super::{
+    hash::ByHash,
+    slot::{LaneId, SlotId, Slots},
+};
 
 /// The events of one aggregate that are in memory, in their order; one of them runs at a time.
 #[derive(Debug)]
@@ -79,7 +78,7 @@ impl Aside {
 pub(super) struct Lanes {
     lanes: Vec<Option<Lane>>,
     free: Vec<u32>,
-    by_hash: HashMap<u64, LaneId, BuildHasherDefault<Mixed>>,
+    by_hash: ByHash<LaneId>,
     /// Those that have a held part, in the order in which they are to be read.
     pub(super) aside: VecDeque<LaneId>,
 }
@@ -157,26 +156,5 @@ impl Lanes {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
         self.lanes.iter_mut().flatten()
-    }
-}
-
-/// The hash of an aggregate is mixed already.
-#[derive(Debug, Default)]
-pub(super) struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        // The table takes its tag from the top bits, its bucket from the bottom ones; FNV mixes the top less.
-        self.0 = hash ^ (hash << 32);
     }
 }
