@@ -69,6 +69,11 @@ fn held(aggregate: &str, from: u64, why: WhyHeld) -> HeldKey {
     HeldKey { aggregate: Aggregate::new("a", aggregate), from: Position::new(from), why }
 }
 
+/// The checkpoint stands at 2, and one aggregate is held.
+fn holds(key: HeldKey) -> ConsumerState {
+    ConsumerState { frontier: Position::new(2), held: vec![key], ..ConsumerState::default() }
+}
+
 impl Script {
     pub(super) fn new(config: Config, state: ConsumerState, guard_until: Option<u64>) -> Self {
         let now = Now { since_start: Duration::ZERO, wall: TODAY };
@@ -141,6 +146,15 @@ impl Script {
     fn read(&mut self) -> Read {
         assert_eq!(self.out.reads.len(), 1, "{:?}", self.out.reads);
         self.out.reads.remove(0)
+    }
+
+    /// A request has the dead event handled again.
+    fn retry(&mut self, letter: DeadEvent) {
+        self.engine.requests(&[request(1, Action::Retry, 1)]);
+        self.turn();
+        let Read::Letters { request, .. } = self.read() else { panic!("letters are read") };
+        self.engine.letters(request, vec![letter], true);
+        self.turn();
     }
 
     fn assert_runs(&self, positions: &[u64]) {
@@ -230,11 +244,7 @@ fn an_event_that_is_to_run_alone_runs_before_later_ones_once_what_ran_has_ended(
 
 #[test]
 fn an_answer_to_a_read_that_nobody_waits_for_any_more_is_dropped() {
-    let state = ConsumerState {
-        frontier: Position::new(2),
-        held: vec![held("x", 1, WhyHeld::Waiting)],
-        ..ConsumerState::default()
-    };
+    let state = holds(held("x", 1, WhyHeld::Waiting));
     let mut script = Script::new(config(Budget::Times(0)), state, None);
     let read = script.read();
     let Read::Aggregate { lane, ref aggregate, after, max, max_bytes, .. } = read else { panic!("{read:?}") };
@@ -249,11 +259,7 @@ fn an_answer_to_a_read_that_nobody_waits_for_any_more_is_dropped() {
 
 #[test]
 fn a_letter_that_parks_nothing_is_passed_when_its_aggregate_is_read_again() {
-    let state = ConsumerState {
-        frontier: Position::new(2),
-        held: vec![held("x", 1, WhyHeld::Waiting)],
-        ..ConsumerState::default()
-    };
+    let state = holds(held("x", 1, WhyHeld::Waiting));
     let mut script = Script::new(config(Budget::Times(0)), state, None);
     let (read, first) = (script.read(), event(1, "parallel", "x"));
     let letters = [letter(&first, false)];
@@ -265,17 +271,9 @@ fn a_letter_that_parks_nothing_is_passed_when_its_aggregate_is_read_again() {
 #[test]
 fn a_dead_event_whose_retry_was_stopped_while_it_ran_stays_dead_when_it_fails() {
     let first = event(1, "parallel", "x");
-    let state = ConsumerState {
-        frontier: Position::new(2),
-        held: vec![held("x", 1, WhyHeld::Dead)],
-        ..ConsumerState::default()
-    };
+    let state = holds(held("x", 1, WhyHeld::Dead));
     let mut script = Script::new(config(Budget::Times(5)), state, None);
-    script.engine.requests(&[request(1, Action::Retry, 1)]);
-    script.turn();
-    let Read::Letters { request, .. } = script.read() else { panic!("letters are read") };
-    script.engine.letters(request, vec![letter(&first, true)], true);
-    script.turn();
+    script.retry(letter(&first, true));
     let read = script.read();
     script.engine.drained(&read, found(vec![first.clone()]), &marks(&[letter(&first, true)]), script.now);
     script.turn();
@@ -295,11 +293,7 @@ fn a_dead_event_that_is_handled_again_does_not_run_beside_an_inline_one_of_its_a
     let first = event(1, "parallel", "x");
     let state = ConsumerState { frontier: Position::new(1), ..ConsumerState::default() };
     let mut script = Script::new(config(Budget::Times(0)), state, None);
-    script.engine.requests(&[request(1, Action::Retry, 1)]);
-    script.turn();
-    let Read::Letters { request, .. } = script.read() else { panic!("letters are read") };
-    script.engine.letters(request, vec![letter(&first, false)], true);
-    script.turn();
+    script.retry(letter(&first, false));
     assert_eq!(script.read(), Read::Letter(Position::new(1)));
     script.page(vec![event(2, "inline", "x")]);
     assert!(script.running.is_empty(), "the letter's event is on its way");
@@ -354,11 +348,7 @@ fn a_stored_retry_behind_a_dead_event_is_made_when_it_is_due() {
 
 #[test]
 fn a_held_key_goes_on_behind_an_event_that_has_died_without_parking() {
-    let state = ConsumerState {
-        frontier: Position::new(2),
-        held: vec![held("x", 1, WhyHeld::Waiting)],
-        ..ConsumerState::default()
-    };
+    let state = holds(held("x", 1, WhyHeld::Waiting));
     let config = Config { on_dead: OnDead::Continue, ..config(Budget::Times(0)) };
     let mut script = Script::new(config, state, None);
     let read = script.read();
@@ -381,11 +371,7 @@ fn the_start_of_a_dead_event_stays_recorded_when_it_is_retried_before_its_letter
     script.end(1, dead());
     assert!(script.commits.last().is_some_and(|commit| commit.dead.len() == 1), "the letter is being written");
 
-    script.engine.requests(&[request(1, Action::Retry, 1)]);
-    script.turn();
-    let Read::Letters { request, .. } = script.read() else { panic!("letters are read") };
-    script.engine.letters(request, vec![letter(&first, false)], true);
-    script.turn();
+    script.retry(letter(&first, false));
     assert_eq!(script.read(), Read::Letter(Position::new(1)));
     script.engine.redriven(Position::new(1), Some(first), script.now);
     script.turn();
